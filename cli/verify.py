@@ -61,7 +61,10 @@ def command(
     from kmip_data.format.card import read_card
     from kmip_data.models.training.run.run_folder import RESULT_NAME
 
-    folder = None if home.matching_runs(name) else path_or_none(name)
+    runs = home.matching_runs(name)
+    folder = path_or_none(name)
+    if runs:
+        folder = runs[0] if len(runs) == 1 else None
     # A run may lack its configuration, which is restored.
     if folder is not None and (folder / RESULT_NAME).is_file():
         _verify_run(folder, repair=repair)
@@ -123,7 +126,7 @@ def command(
     if is_repaired:
         state = "still broken after the repair"
         left = f"rebuilt: {', '.join(rebuilt) or 'nothing'}; the rest as it was"
-        step = "check the disk, then move it elsewhere and build it again"
+        step = f"check the disk, then move {path} elsewhere and build it again"
     raise CheckFailed(
         f"{path} is {state}.", found=[*map(str, report.problems)], left=left, steps=step
     )

@@ -212,7 +212,7 @@ def unknown_name_error(
     name: str,
     known: Sequence[str],
     *,
-    command: Step | Sequence[Step] = Command("kmip-data", "list", "--all"),  # noqa: B008 -- it never changes
+    command: Step | Sequence[Step] = Command("kmip-data list --all"),  # noqa: B008 -- it never changes
     listed: Sequence[str] | None = None,
     where: str = "",
 ) -> UsageError:

@@ -334,7 +334,7 @@ def require_dataset(manifest: Manifest) -> Manifest:
     if manifest.recipe and manifest.name == manifest.registered_name:
         raise UsageError(
             f"{manifest.name!r} is a recipe that builds datasets, not a dataset.",
-            steps=Command("kmip-data", "info", manifest.name),
+            steps=Command("kmip-data info", manifest.name),
         )
     return manifest
 

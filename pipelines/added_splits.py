@@ -74,7 +74,7 @@ def _command_with_raw(build: Build, pipeline: AnyPipeline, split: BaseSplitParam
     if build.card.sample:
         options = ["--sample", *options]
     name = pipeline.manifest.name
-    return Command("kmip-data", "build", name, "--output", build.path, *options)
+    return Command("kmip-data build {} --output", name, build.path, *options)
 
 
 def add_split(

@@ -282,7 +282,7 @@ class Pipeline(ABC, Generic[P, S]):
         """Return the steps that errors about damaged raw files suggest; none for the user's files."""
         if self.manifest.recipe:
             return []
-        return [Command("kmip-data", "build", self.manifest.name, "--archive", "PATH")]
+        return [Command("kmip-data build {} --archive PATH", self.manifest.name)]
 
 
 AnyPipeline = Pipeline[Any, Any]

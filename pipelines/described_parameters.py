@@ -125,6 +125,6 @@ def _parameters_for_like(
         raise UsageError(
             f"{name} was not built by {recipe!r}.",
             expected=f"a build of {recipe!r}, or a description of one",
-            steps=Command("kmip-data", "info", recipe),
+            steps=Command("kmip-data info", recipe),
         )
     return {**like.parameters}

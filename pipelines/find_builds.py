@@ -203,7 +203,7 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
             "dataset or build folder",
             name,
             sorted(own_names.union(dataset_names())),
-            command=Command("kmip-data", "list"),
+            command=Command("kmip-data list"),
             # List only the user's own names, which are few; `kmip-data list` lists the others.
             listed=sorted(own_names),
         )
@@ -218,7 +218,7 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
     options = option_words(changed)
     if sample:
         options.append("--sample")
-    command = Command("kmip-data", "build", name) if is_shipped else rebuild_command(builds[0])
+    command = Command("kmip-data build", name) if is_shipped else rebuild_command(builds[0])
     steps: list[Step] = [Command(*command.words, *options)]
     similar = [build.path.name for build in builds if build.card.sample == sample]
     # Suggest existing builds first: building the requested one may download gigabytes.

@@ -130,7 +130,7 @@ def check_params(model: type[M], values: Mapping[str, object], dataset: str) -> 
         problems = []
         unknown = False
         correction = None
-        step: Step = Command("kmip-data", "info", dataset)
+        step: Step = Command("kmip-data info", dataset)
         for problem in error.errors():
             field = ".".join(map(str, problem["loc"]))
             why = reword_pydantic_problem(problem["msg"])

@@ -118,7 +118,7 @@ def require_added_columns(build: Build, names: Iterable[str]) -> None:
         raise UsageError(
             f"{build.card.dataset} lacks the added column {missing[0]}, which the network reads.",
             steps=[
-                Command("kmip-data", "encode", build.name_or_path, *missing),
+                Command("kmip-data encode", build.name_or_path, *missing),
                 "then the same command again",
             ],
         )
@@ -143,7 +143,7 @@ def read_added_column_card(build: Build, name: str) -> AddedColumnCard:
             "added column",
             name,
             added_column_names(build.path),
-            command=Command("kmip-data", "encode", "--help"),
+            command=Command("kmip-data encode --help"),
         ) from error
     if read_small_file(path) != card.to_json().encode():
         raise_damaged(path, "was changed after it was written")

@@ -69,7 +69,7 @@ class ExecutionOptions:
                     "option",
                     name,
                     names,
-                    command=Command("kmip-data", "build", dataset, "--help"),
+                    command=Command("kmip-data build {} --help", dataset),
                 )
         options = cls(**arguments)
         if options.jobs is not None and options.jobs < 1:

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +133,7 @@ class Build:
     @property
     def remedy(self) -> Command:
         """Command that repairs a damaged file of the build."""
-        return Command("kmip-data", "verify", self.path, "--repair")
+        return Command("kmip-data verify {} --repair", self.path)
 
     def open_shard(self, file: str, entry: FileEntry) -> Shard:
         """Open a shard, or a file of an added column, by its path in the build.
@@ -233,10 +232,10 @@ def rebuild_command(build: Build) -> Command:
     dataset = build.card.dataset
     manifest = build.card.manifest
     if manifest == dataset:
-        return Command("kmip-data", "build", dataset, "--plugin", "FILE")  # a plugin's dataset
+        return Command("kmip-data build {} --plugin FILE", dataset)  # a plugin's dataset
     if manifest:
-        return Command("kmip-data", "build", manifest, "--name", dataset, "--archive", "PATH")
-    return Command("kmip-data", "info", dataset)
+        return Command("kmip-data build {} --name {} --archive PATH", manifest, dataset)
+    return Command("kmip-data info", dataset)
 
 
 def unused_name(name: str, home: Home) -> str:

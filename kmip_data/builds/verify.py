@@ -460,7 +460,7 @@ def files_unlike_published(card: Card) -> list[str]:
         raise UsageError(
             f"No digests are published for the build {card.key} of {card.dataset}.",
             expected=keys or "none of this dataset",
-            steps=Command("kmip-data", "verify", card.dataset),
+            steps=Command("kmip-data verify", card.dataset),
         )
 
     digests = card.digests

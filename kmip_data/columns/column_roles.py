@@ -251,16 +251,7 @@ def read_column_roles(path: Path) -> ColumnRoles:
             f"{path.name} is not a valid description of columns: {first_problem(error)}.",
             steps=[
                 "write one",
-                Command(
-                    "kmip-data",
-                    "build",
-                    "graphs",
-                    "--archive",
-                    "PATH",
-                    "--dry-run",
-                    "--describe",
-                    "FILE",
-                ),
+                Command("kmip-data build graphs --archive PATH --dry-run --describe FILE"),
             ],
         ) from error
 

@@ -276,7 +276,7 @@ def _check_options(options: Mapping[str, Any], home: Folder | None) -> str | Non
             "force_reload=True: opening a dataset never rebuilds it.",
             steps=[
                 "rebuild damaged files",
-                Command("kmip-data", "verify", "BUILD", "--repair"),
+                Command("kmip-data verify BUILD --repair"),
             ],
         )
     return part

@@ -259,7 +259,7 @@ def _check_built(name: str, home_folder: Folder | None) -> None:
     built_cities = [build.card.dataset for build in list_builds(home) if is_city(build.card)]
     nearest = nearest_name(name, [*cities, *built_cities])
     hint = ""
-    step: Step = Command("kmip-data", "build", "city", "--name", name, "--place", "PLACE")
+    step: Step = Command("kmip-data build city --name {} --place PLACE", name)
     if nearest is not None:
         hint = f" Did you mean {nearest!r}?"
         if is_likely_typo(name, nearest):

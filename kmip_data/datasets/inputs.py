@@ -61,7 +61,7 @@ def feature_views(
             f"set of features of {dataset}",
             name,
             ["all", *views, *computed],
-            command=Command("kmip-data", "info", dataset),
+            command=Command("kmip-data info", dataset),
         )
     return (views[name],)
 

@@ -72,7 +72,7 @@ def open(  # noqa: A001 -- its public name
         if push.card is None:
             raise UsageError(
                 f"{address} is not a build but a run.",
-                steps=Command("kmip-data", "pull", address),
+                steps=Command("kmip-data pull", address),
             )
         check_card(push.card, address, parameters, sample=sample)  # before anything is pulled
         folder = push.pull(Home.locate(home, root), verify=False).path

@@ -110,7 +110,7 @@ def read_city_map(build: Build) -> CityMap:
         raise UsageError(
             f"{card.dataset} cannot be drawn as a map: it is not a street graph with y, eccentricity and"
             " edge_length.",
-            steps=Command("kmip-data", "info", build.path),
+            steps=Command("kmip-data info", build.path),
         )
 
     # Check values before drawing: shards may be untrusted.

@@ -205,7 +205,7 @@ def open_partial(path: Path, folder: int | None = None) -> int:
     if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
-    raise UsageError(f"{path} is a hard link or a special file.", steps="move it elsewhere")
+    raise UsageError(f"{path} is a hard link or a special file.", steps=f"move {path} elsewhere")
 
 
 def write_json(path: Path, value: Mapping[str, object], *, root: Path | None = None) -> None:
@@ -515,14 +515,14 @@ def _refuse_irregular(path: Path, folder: int) -> None:
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise UsageError(
                 f"{path} is not a regular file: it is a device, a pipe or a socket.",
-                steps="another output; of a build or run: move it elsewhere",
+                steps=f"another output; of a build or run: move {path} elsewhere",
             )
 
 
 def _link_error(path: Path) -> UsageError:
     return UsageError(
         f"{path} is a symbolic link, and nothing is written or removed through it.",
-        steps="replace the link by its target, or move it elsewhere",
+        steps=f"replace the link {path} by its target, or move it elsewhere",
     )
 
 
@@ -566,7 +566,10 @@ def _acquire_lock(folder: Path, *, quiet: bool, wait: bool) -> tuple[Path, int]:
         descriptor = open_partial(path)
         if os.fstat(descriptor).st_size:
             os.close(descriptor)
-            raise UsageError(f"{path} is not a lock of kmip-data.", steps="move it elsewhere")
+            raise UsageError(
+                f"{path} is not a lock of kmip-data.",
+                steps=f"move {path} elsewhere",
+            )
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.fstat(descriptor).st_nlink:

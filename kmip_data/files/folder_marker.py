@@ -89,6 +89,6 @@ def foreign_files_error(folder: Path, names: Iterable[str]) -> UsageError:
         found=", ".join(names),
         steps=[
             "use another folder; or, if it is a sound build or run, add the marker",
-            Command("kmip-data", "verify", folder),
+            Command("kmip-data verify", folder),
         ],
     )

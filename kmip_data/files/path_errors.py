@@ -98,7 +98,7 @@ def disk_error(
         return UsageError(
             f"{path} is a folder, and a file is to be written there.",
             left=left,
-            steps=["move it elsewhere", SAME_AGAIN],
+            steps=[f"move {path} elsewhere", SAME_AGAIN],
         )
     if error.errno in _PATH_ERRNOS:
         return UsageError(
@@ -189,7 +189,7 @@ def raise_damaged(
     error = DamagedInput(
         f"{path} {problem}.",
         found=found,
-        steps=remedy or Command("kmip-data", "verify", build, "--repair"),
+        steps=remedy or Command("kmip-data verify {} --repair", build),
     )
     error.problem = problem
     raise error from cause
@@ -211,7 +211,7 @@ def check_version(path: Path, version: int | str | None, known: int) -> None:
     if isinstance(version, int) and version > known:
         raise DamagedInput(
             f"{path} was written by a newer kmip-data: format version {version}, not {known}.",
-            steps=Command("pip", "install", "--upgrade", "kmip-data"),
+            steps=Command("pip install --upgrade kmip-data"),
         )
     if version != known:
         raise_damaged(path, "has no valid format version", repr(version)[:40])

@@ -464,7 +464,7 @@ def read_card(folder: Path) -> Card:
         # Check the version first: a newer card may have other fields.
         version = read_model(path, _Version, problem, steps=remedy).version
     except FileNotFoundError as error:
-        step: Step = Command("kmip-data", "list")
+        step: Step = Command("kmip-data list")
         if any("build" in line for line in read_marker(folder)[:1]):
             step = "build it again with the same command: finished shards stay"
         raise UsageError(
@@ -473,7 +473,7 @@ def read_card(folder: Path) -> Card:
     except NotADirectoryError as error:
         raise UsageError(
             f"{folder} is no folder, but a file or a path below one.",
-            steps=Command("kmip-data", "list"),
+            steps=Command("kmip-data list"),
         ) from error
     if version > CARD_VERSION:
         raise UsageError(

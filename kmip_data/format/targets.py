@@ -55,12 +55,12 @@ def require_trainable(
     if missing or labels is None:
         raise UsageError(
             f"{card.dataset} cannot be trained on: it has no {' and no '.join(missing)}.",
-            steps=steps or Command("kmip-data", "info", folder),
+            steps=steps or Command("kmip-data info", folder),
         )
     if len(labels.shape) > 1:
         raise UsageError(
             f"{card.dataset} cannot be trained on: its targets have several rows.",
-            steps=Command("kmip-data", "info", folder),
+            steps=Command("kmip-data info", folder),
         )
     return labels
 
@@ -71,7 +71,7 @@ def require_network_inputs(card: Card, folder: Path, *, needs_features: bool = T
     if missing:
         raise UsageError(
             f"{card.dataset} has no {' and no '.join(missing)} that a network can read.",
-            steps=steps or Command("kmip-data", "info", folder),
+            steps=steps or Command("kmip-data info", folder),
         )
 
 

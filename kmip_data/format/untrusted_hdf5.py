@@ -216,7 +216,7 @@ _NOT_VALID = "has attributes that are not valid"
 _MAGIC = b"\x89HDF\r\n\x1a\n"
 _REMEDY = (
     "get the file again from its source; or, if it is a shard, repair its build",
-    Command("kmip-data", "verify", "BUILD", "--repair"),
+    Command("kmip-data verify BUILD --repair"),
 )
 # Exceptions raised by h5py while it reads data of a damaged file.
 _HDF5_ERRORS = (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError)

@@ -166,5 +166,5 @@ def parse_encoding(name: str) -> Encoding:
         "encoding",
         name,
         known_names,
-        command=[f"numbers go up to {MAX_PARAMETER:,}", Command("kmip-data", "encode", "--help")],
+        command=[f"numbers go up to {MAX_PARAMETER:,}", Command("kmip-data encode --help")],
     )

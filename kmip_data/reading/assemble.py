@@ -67,7 +67,7 @@ def item_fields(
                 "column",
                 name,
                 sorted(names),
-                command=Command("kmip-data", "info", "NAME"),
+                command=Command("kmip-data info NAME"),
             )
 
     selected = set(names) - schema.split_attributes if columns is None else set(columns)

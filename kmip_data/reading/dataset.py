@@ -155,7 +155,7 @@ class ShardedDataset(Dataset):  # type: ignore[misc] # PyTorch Geometric is unty
     def _read_part(self, part: str | None) -> None:
         """Read the records of a part from the split file, or the masks of a single graph."""
         names = list(self.card.splits)
-        info = Command("kmip-data", "info", self.build.path)
+        info = Command("kmip-data info", self.build.path)
         if self.split_name is not None and self.split_name not in names:
             raise unknown_name_error("split", self.split_name, names, command=info)
         # Without a part, only a single graph needs the split, for its masks.
@@ -510,9 +510,9 @@ def _resolve_columns(
         if name in finished and name not in stored:
             added.append(read_added_column_card(build, name))
         elif name not in available:
-            command = Command("kmip-data", "info", build.path)
+            command = Command("kmip-data info", build.path)
             if find_encoding(name) is not None:
-                command = Command("kmip-data", "encode", build.name_or_path, name)
+                command = Command("kmip-data encode", build.name_or_path, name)
             raise unknown_name_error("column", name, sorted(available), command=command)
         else:
             attributes.append(name)

@@ -39,7 +39,7 @@ PACKAGES = {
 
 def install_command(extra: str) -> Command:
     """Return the ``pip`` command that installs the packages of an extra."""
-    return Command("pip", "install", *PACKAGES[extra].split())
+    return Command("pip install", *PACKAGES[extra].split())
 
 
 def require_extra(extra: str | None, feature: str) -> None:

@@ -103,7 +103,7 @@ def _check_license(card: Card) -> None:
             f"The license of {card.dataset} does not allow redistribution: {terms.get('name')}.",
             steps=[
                 "others can build it",
-                Command("kmip-data", "build", card.manifest or card.dataset),
+                Command("kmip-data build", card.manifest or card.dataset),
             ],
         )
 
@@ -267,7 +267,7 @@ def _describe_files(
         raise UsageError(f"{folder} has {len(content):,} files; a push has at most {MAX_FILES:,}.")
     remedy: Step = "restore the file: the run's result.json has its digest"
     if kind == "build":
-        remedy = Command("kmip-data", "verify", folder, "--repair")
+        remedy = Command("kmip-data verify {} --repair", folder)
     files = []
     for file, source in content.items():
         if file == PAGE_NAME:

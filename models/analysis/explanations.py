@@ -65,7 +65,7 @@ def predict_record(
         trained_task = opened.config.training.task
         raise UsageError(
             f"The run was trained with training.task={trained_task}, but a page shows targets as stored.",
-            steps=Command("kmip-data", "predict", opened.folder),
+            steps=Command("kmip-data predict", opened.folder),
         )
     count = 1 if data.part_members == "nodes" else data.sizes[split]
     if not 0 <= position < count:

@@ -39,7 +39,7 @@ from kmip_data.runtime.memory import is_out_of_memory
 from kmip_data.steps import Command, Setting
 
 log = logging.getLogger(__name__)
-_DOCTOR = Command("kmip-data", "doctor")
+_DOCTOR = Command("kmip-data doctor")
 
 
 @torch.no_grad()

@@ -303,7 +303,7 @@ def expand_plan(plan: SweepPlan, home: Home) -> list[SweepRun]:
         raise UsageError(
             "The sweep has neither a plan nor a dataset.",
             expected=f"a dataset, or a plan: {', '.join(sweep_names())}",
-            steps=Command("kmip-data", "sweep", "small-cities", "--dry-run"),
+            steps=Command("kmip-data sweep small-cities --dry-run"),
         )
     if plan.max_runs > MAX_RUNS:
         raise UsageError(

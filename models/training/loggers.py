@@ -20,7 +20,7 @@ def check_logger(name: str) -> None:
     if name != "csv" and importlib.util.find_spec(name) is None:
         raise UsageError(
             f"The logger {name!r} needs the package of the same name.",
-            steps=[Command("pip", "install", name), Setting({"system.logger": "csv"})],
+            steps=[Command("pip install", name), Setting({"system.logger": "csv"})],
         )
 
 

@@ -268,7 +268,7 @@ def convert_unit_errors(
             f"Building stopped at {location}: {type(error).__name__}: {error}",
             left="the shards that are finished",
             steps=[
-                Command("kmip-data", "info", dataset),
+                Command("kmip-data info", dataset),
                 "check the raw files, then build again",
             ],
         ) from error

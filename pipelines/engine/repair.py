@@ -140,7 +140,7 @@ def _steps_for_raw(manifest: Manifest, params: BuildParams) -> list[Step]:
         return [command, "then the same command again"]
     steps: list[Step] = [Setting({"archive": "PATH"})]
     if any(source.mirrors for source in manifest.sources):
-        fetch = Command("kmip-data", "fetch", manifest.name)
+        fetch = Command("kmip-data fetch", manifest.name)
         steps = [fetch, "then the same command again", *steps]
     return steps
 
@@ -156,6 +156,6 @@ def _require_same_pipeline(card: Card, path: Path) -> AnyPipeline:
         raise UsageError(
             f"{path} was made by version {card.pipeline_version} of the pipeline and format "
             f"{card.format_version}; today's are {pipeline.version} and {FORMAT_VERSION}.",
-            steps=Command("kmip-data", "build", card.dataset),
+            steps=Command("kmip-data build", card.dataset),
         )
     return pipeline

@@ -29,5 +29,5 @@ def refuse_unsupported_format(path: Path) -> None:
     raise DamagedInput(
         f"{path} has molecules as SDF.",
         expected="a CSV with a column of SMILES, which have atoms and bonds, without coordinates",
-        steps=[Command("python", "-c", code), f"then build from {table}"],
+        steps=[Command("python -c", code), f"then build from {table}"],
     )

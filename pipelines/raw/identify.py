@@ -87,7 +87,7 @@ def _files_of_builds(home: Home) -> Iterator[tuple[str, KnownFile]]:
             yield digest, KnownFile(dataset, name, version, "kmip-data", command)
     for build in list_builds(home):
         card = build.card
-        command = str(Command("kmip-data", "info", build.name_or_path))
+        command = str(Command("kmip-data info", build.name_or_path))
         files = card.digests | {receipt.name: receipt.sha256 for receipt in card.receipts}
         for name, digest in files.items():
             yield digest, KnownFile(card.dataset, name, card.key, str(build.path), command)

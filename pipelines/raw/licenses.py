@@ -62,7 +62,7 @@ def require_accepted_license(
             expected=f"agreement to {manifest.license.url} — {manifest.license.notice}",
             steps=[
                 f"agree, or set {ACCEPT_LICENSE_VARIABLE}=1, or use a copy that you have as archive",
-                Command("kmip-data", "fetch", manifest.name, "--accept-license"),
+                Command("kmip-data fetch {} --accept-license", manifest.name),
             ],
         )
     with convert_write_errors(home.path):

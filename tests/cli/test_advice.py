@@ -9,16 +9,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support import type_advice
 from support.cli import expect_refusal, expect_success, kmip
 from support.plugins import fresh
 
 from kmip_data.builds.home import Home, list_builds, unused_name
-from kmip_data.models.reports.shipped_results import read_shipped_results
 from kmip_data.models.training.config.compose import compose_configuration
 
-TINY = ["--model", "gcn", "--set", "model.parameter_budget=none", "--set", "model.layers=1"]
-TINY += ["--set", "model.hidden_dim=8", "--epochs", "1", "--device", "cpu", "-q"]
-
+TINY = ["--model", "gcn", *type_advice.TINY]
 LONGER = ["--epochs", "2", "-q"]
 
 #: Two plugins of a training.
@@ -42,21 +40,8 @@ def command_in(text: str) -> list[str]:
 
 
 @pytest.fixture
-def assay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A table of molecules in the working directory."""
-    monkeypatch.chdir(tmp_path)
-    rows = (f"{'C' * (row % 7 + 1)}{'ON'[row % 2]},{row % 2}\n" for row in range(24))
-    table = tmp_path / "assay.csv"
-    table.write_text("smiles,toxic\n" + "".join(rows))
-    return table
-
-
-@pytest.fixture
-def run(home: Path, assay: Path) -> str:
+def run(user: Path) -> str:
     """A finished run on the build ``assay``, which has targets."""
-    build = ("build", "graphs", "--name", "assay", "--archive", assay.name, "-q")
-    expect_success(*build, "--set", "label=toxic")
-    expect_success("train", "assay", *TINY, "--name", "one")
     return "assay/gcn/one"
 
 
@@ -79,7 +64,7 @@ def test_a_file_in_place_of_a_name_gets_a_name_that_no_build_has(run, home):
     expect_success("info", "assay-4")
 
 
-def test_new_data_are_named_differently_from_every_build(run, assay):
+def test_new_data_are_named_differently_from_every_build(run):
     name = "new"
     for line in (["build", "graphs", "--name", "new", "--archive", "assay.csv", "-q"], None):
         if line:
@@ -95,13 +80,13 @@ def test_new_data_are_named_differently_from_every_build(run, assay):
     expect_success(*shlex.split(predict))
 
 
-def test_new_data_get_the_encodings_that_the_network_reads(run, assay):
+def test_new_data_get_the_encodings_that_the_network_reads(run):
     tiny = ["--set", "model.hidden_dim=64", "--set", "model.positional=rwse"]
     out = expect_success("train", "assay", *TINY, *tiny, "--name", "walks").out
     advice = out.partition("On new data, with or without labels: ")[2]
     build, encode, predict = (shlex.split(step)[1:] for step in advice.split("; then: "))
     assert (build[0], encode[0], predict[0]) == ("build", "encode", "predict")
-    build[build.index("FILE")] = assay.name
+    build[build.index("FILE")] = "assay.csv"
     expect_success(*build, "-q")
     # Without the encoding, the refusal names the same command.
     assert command_in(expect_refusal(*predict)) == encode
@@ -109,26 +94,12 @@ def test_new_data_get_the_encodings_that_the_network_reads(run, assay):
         expect_success(*step)
 
 
-@pytest.mark.parametrize("name", ["zzzz/gcn", "cora", "x"])
-def test_an_unknown_row_advises_an_existing_row(name):
-    words = command_in(expect_refusal("train", "--reproduce", name))
-    assert words[:2] == ["train", "--reproduce"]
-    assert words[2] in read_shipped_results()
-
-
-def test_a_name_of_a_shipped_dataset_gets_a_name_that_no_build_has(home, assay):
-    build = ["build", "graphs", "--archive", assay.name, "-q"]
+def test_a_name_of_a_shipped_dataset_gets_a_name_that_no_build_has(user):
+    build = ["build", "graphs", "--archive", "assay.csv", "-q"]
     for unused in ("my-cora", "my-cora-2"):
         words = command_in(expect_refusal(*build, "--name", "cora"))
         assert words[words.index("--name") + 1] == unused
         expect_success(*words)
-
-
-def test_a_dataset_is_reported_with_all_of_its_runs(run):
-    expect_success("train", "assay", *TINY, "--seeds", "1,2")
-    for name in ("assay", "assay/gcn"):
-        rows = expect_success("report", name, "--format", "json").json["rows"]
-        assert sum(row["runs"] for row in rows if row["variant"] != "reference") == 3
 
 
 def test_runs_that_cannot_be_read_are_not_denied(run, home):
@@ -152,7 +123,7 @@ def test_remove_names_only_runs_of_the_typed_dataset(run, home):
     assert (home / "runs" / run).is_dir()
 
 
-def test_settings_typed_without_set_get_it(assay, home):
+def test_settings_typed_without_set_get_it(user):
     line = ["build", "graphs", "label=toxic", "--name", "a", "--archive", "assay.csv", "-q"]
     words = command_in(expect_refusal(*line))
     assert words == [*line[:2], "--set", *line[2:]]

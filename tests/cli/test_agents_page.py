@@ -9,7 +9,6 @@ import pytest
 from support.cli import kmip
 from support.shared import ROOT
 
-from kmip_data import errors
 from kmip_data.models.training import self_check
 
 DOCS = ROOT / "docs"
@@ -28,27 +27,3 @@ def test_documented_keys_equal_the_keys_of_json_output(home, monkeypatch):
         outcome = kmip(*shlex.split(command), "--json")
         assert outcome.code in ({0, 1} if command == "doctor" else {0}), outcome.out + outcome.err
         assert set(outcome.json) == set(re.findall(r"`(\w+)`", keys)), command
-
-
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [
-        ("build s3dis --offline", errors.SourceUnavailable.exit_code),
-        ("fetch shapenet-part", errors.LicenseNotAccepted.exit_code),
-        ("evaluate nothing/gcn/a", errors.UsageError.exit_code),
-    ],
-)
-def test_an_error_prints_one_json_object_and_downloads_nothing(home, command, code):
-    outcome = kmip(*command.split(), "--json")
-    assert outcome.code == code == outcome.json["error"]["exit_code"]
-    assert {"class", "exit_code", "what"} <= set(outcome.json["error"])
-    assert set(outcome.json["error"]) <= {
-        "class",
-        "exit_code",
-        "what",
-        "steps",
-        "expected",
-        "found",
-        "on_disk",
-        "remedy",
-    }

@@ -16,7 +16,7 @@ from support.builds.same import assert_same_data
 from support.cases import check_each
 from support.cli import expect_refusal, expect_success, kmip
 from support.typed_advice import commands_in
-from torch_geometric.datasets import QM9, HeterophilousGraphDataset, Planetoid, TUDataset, WebKB
+from torch_geometric.datasets import QM9, Planetoid, WebKB
 
 import kmip_data
 
@@ -176,56 +176,6 @@ def test_ten_mask_columns_become_ten_splits_that_can_be_trained(home):
     assert "already exists" in expect_refusal(*shlex.split(command)[1:])
 
 
-def test_masks_stored_as_rows_become_splits(home):
-    nodes = 12
-    folder = home / "raw" / "mines" / "minesweeper" / "raw"
-    folder.mkdir(parents=True)
-    part = np.stack([np.random.default_rng(i).permutation(nodes) % 3 for i in range(4)])
-    names = ("train", "val", "test")
-    np.savez(
-        folder / "minesweeper.npz",
-        node_features=np.eye(nodes, 5, dtype=np.float32),
-        node_labels=np.arange(nodes) % 2,
-        edges=np.stack([np.arange(nodes), np.roll(np.arange(nodes), 1)], 1),
-        **{f"{name}_masks": part == i for i, name in enumerate(names)},
-    )
-    result = build(
-        "torch_geometric.datasets:HeterophilousGraphDataset",
-        "--set",
-        "name=Minesweeper",
-        name="mines",
-    )
-    wanted = HeterophilousGraphDataset(str(folder.parents[1]), "Minesweeper")[0]
-    item = kmip_data.open(result["path"], split_name="masks-fold2")[0]
-    assert torch.equal(item.val_mask, wanted.val_mask[:, 2])
-    assert len(kmip_data.open(result["path"]).card.splits) == 4
-
-
-def test_a_split_is_drawn_for_tudataset(home):
-    folder = home / "raw" / "toy" / "TOY" / "raw"
-    folder.mkdir(parents=True)
-    graphs = np.repeat(np.arange(1, 11), 3)
-    edges = [(3 * g + i + 1, 3 * g + (i + 1) % 3 + 1) for g in range(10) for i in range(3)]
-    files = {
-        "A": [f"{a}, {b}" for a, b in edges],
-        "graph_indicator": graphs,
-        "graph_labels": np.arange(10) % 2,
-        "node_labels": np.arange(30) % 3,
-    }
-    for name, lines in files.items():
-        (folder / f"TOY_{name}.txt").write_text("".join(f"{line}\n" for line in lines))
-    result = build("torch_geometric.datasets:TUDataset", "--set", "name=TOY", name="toy")
-    dataset = kmip_data.open(result["path"])
-    for item, wanted in zip(dataset, TUDataset(str(folder.parents[1]), "TOY"), strict=True):
-        assert_same_data(item, wanted, ordered=False)
-    assert {part: counts["graphs"] for part, counts in result["splits"].items()} == {
-        "train": 8,
-        "val": 1,
-        "test": 1,
-    }
-    assert "drawn 80/10/10 with seed 0" in dataset.card.title
-
-
 def test_splits_of_user_defined_classes_are_read(home, mine):
     parts = build(f"{mine}:Parts", name="parts")
     assert kmip_data.open(parts["path"], "val").records.tolist() == [12, 13, 14]
@@ -246,7 +196,12 @@ def test_splits_of_user_defined_classes_are_read(home, mine):
 
 def test_root_is_passed_to_classes_that_accept_it(home, mine):
     named = build(f"{mine}:Rings", name="named")
-    assert named["counts"]["graphs"] == 20
+    assert {part: counts["graphs"] for part, counts in named["splits"].items()} == {
+        "train": 16,
+        "val": 2,
+        "test": 2,
+    }
+    assert "drawn 80/10/10 with seed 0" in kmip_data.open(named["path"]).card.title
     assert (home / "raw" / "named" / "processed" / "rings.pt").is_file()
     passed = build(f"{mine}:Passes", "--set", f"root={home / 'mine'}", name="passes")
     assert passed["counts"]["graphs"] == 20

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cli import expect_refusal, expect_success
+from support.cli import expect_success
 
 import kmip_data
 from kmip_data.graphs.encodings.degree_profile import local_degree_profile
@@ -50,16 +50,3 @@ def test_encoded_columns_are_stored_and_reused(target, tmp_path: Path) -> None:
     assert any(
         "damaged" in entry for entry in expect_success("info", copy, "--json").json["added_columns"]
     )
-
-
-def test_unknown_encodings_are_refused(target) -> None:
-    cases = {
-        (): "ENCODING",
-        ("rwse0",): "no encoding called",
-        ("lappe2000",): "no encoding called",
-        ("rwse",): "rwse needs a number",
-        ("degree-profile",): "degree-profile needs a version",
-    }
-    for arguments, word in cases.items():
-        assert word in expect_refusal("encode", *target, *arguments)
-    expect_refusal("encode", "s3dis", *target[-2:], "rwse2")

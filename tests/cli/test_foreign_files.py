@@ -118,12 +118,6 @@ def test_a_folder_for_another_build_is_refused(world: World, tmp_path: Path) -> 
     assert read_contents(folder) == {
         name: data for name, data in before.items() if name != "card.json"
     }
-    to = copied(world.pushed, tmp_path / "to")
-    before = read_contents(to)
-    expect_refusal("push", world.run, to, "-q", "--home", world.run.parents[3])
-    (to / "share.json").write_text("{}")
-    assert "damaged share.json" in expect_refusal("push", world.build, to, "-q")
-    assert read_contents(to).keys() == before.keys()
 
 
 def test_verify_adopts_a_sound_folder_of_an_earlier_version(
@@ -152,14 +146,6 @@ def test_verify_adopts_a_sound_folder_of_an_earlier_version(
     assert not run.exists()
 
 
-def test_raw_files_are_recognised_by_their_receipts(home: Path) -> None:
-    expect_success("build", "s3dis", "--sample", "--limit", "4", "--k", "4", "--jobs", "1", "-q")
-    folder = home / "raw/s3dis-sample"
-    mine = plant(folder, "notes.txt", "archive.zip", ".unpacking-abcdefgh/thesis.tex", "x.partial")
-    assert "notes.txt" in expect_success("remove", "raw/s3dis-sample", "--yes").out
-    assert read_contents(folder) == mine
-
-
 def test_unlisted_files_are_kept_and_named(world: World, home: Path) -> None:
     build = copied(world.build, home / "built" / world.build.name)
     run = copied(world.run, home / "runs/x/gcn/one")
@@ -178,22 +164,11 @@ def test_unlisted_files_are_kept_and_named(world: World, home: Path) -> None:
     assert read_contents(run) == mine_of_run
 
 
-def test_files_in_a_marked_folder_are_replaced(
-    world: World, tmp_path: Path, subtests: pytest.Subtests
-) -> None:
-    """A repair replaces damaged files; a push keeps the user's files."""
-    whole = read_contents(world.build)
-    with subtests.test("push next to a file of the user"):
-        to = copied(world.pushed, tmp_path / "to")
-        mine = plant(to, "notes.txt")
-        assert "notes.txt" in kmip("push", world.build, to, "-q").err
-        assert read_contents(to) == read_contents(world.pushed) | mine
-    for name in ("shards/00000.h5", "splits/upstream.h5", "columns/rwse4/00000.h5"):
-        with subtests.test(f"repair of {name}"):
-            to = copied(world.build, tmp_path / f"repair-{name.replace('/', '-')}")
-            damage_file(to / name, whole[name], "cut")
-            expect_success("verify", to, "--repair", "-q")
-            assert read_contents(to) == whole
+def test_a_push_keeps_the_files_of_the_user(world: World, tmp_path: Path) -> None:
+    to = copied(world.pushed, tmp_path / "to")
+    mine = plant(to, "notes.txt")
+    assert "notes.txt" in kmip("push", world.build, to, "-q").err
+    assert read_contents(to) == read_contents(world.pushed) | mine
 
 
 def test_repair_restores_every_file_of_a_build(
@@ -206,6 +181,9 @@ def test_repair_restores_every_file_of_a_build(
         (build / shard).unlink()
         plant(build, f"{shard}/notes.txt")
 
+    def cut(name: str, build: Path) -> None:
+        damage_file(build / name, whole[name], "cut")
+
     def linked(name: str, build: Path) -> None:
         (build / name).rename(build.parent / f"{build.name}-away")
         (build / name).symlink_to(build.parent / f"{build.name}-away")
@@ -214,6 +192,8 @@ def test_repair_restores_every_file_of_a_build(
         "marker": lambda build: (build / MARKER_NAME).write_text("kmip-data: build 000000000000\n"),
         "page": lambda build: (build / "README.md").write_text("x"),
         "metadata": lambda build: (build / "croissant.json").unlink(),
+        "split": lambda build: cut("splits/upstream.h5", build),
+        "column": lambda build: cut("columns/rwse4/00000.h5", build),
         "link": lambda build: linked(shard, build),
         "linked folder": lambda build: linked("shards", build),
         "linked card": lambda build: linked("card.json", build),
@@ -234,16 +214,15 @@ def test_repair_restores_every_file_of_a_build(
 
 
 def test_push_keeps_an_existing_readme(world: World, tmp_path: Path) -> None:
-    for source, pushed in ((world.build, world.pushed), (world.run, world.pushed_run)):
-        to = tmp_path / pushed.name
-        plant(to, "README.md")  # of a new repository
-        command = ("push", source, to, "-q", "--home", world.run.parents[3])
-        for notice in ("README.md exists and is kept", ""):  # the second push writes nothing
-            assert notice in kmip(*command).err
-            assert (to / "README.md").read_bytes() == MINE
-        (to / "README.md").unlink()
-        expect_success(*command)
-        assert read_contents(to) == read_contents(pushed)
+    to = tmp_path / "to"
+    plant(to, "README.md")  # of a new repository
+    command = ("push", world.build, to, "-q")
+    for notice in ("README.md exists and is kept", ""):  # the second push writes nothing
+        assert notice in kmip(*command).err
+        assert (to / "README.md").read_bytes() == MINE
+    (to / "README.md").unlink()
+    expect_success(*command)
+    assert read_contents(to) == read_contents(world.pushed)
 
 
 def test_user_files_are_replaced_only_with_force(
@@ -272,12 +251,6 @@ def test_user_files_are_replaced_only_with_force(
             assert path.read_bytes() != MINE
             assert path.stat().st_mode & 0o777 == 0o600
             path.unlink()
-    with subtests.test("a link is followed"):
-        (tmp_path / "link.png").symlink_to(tmp_path / "far.png")
-        plant(tmp_path, "far.png")
-        expect_success("preview", world.build, "--output", tmp_path / "link.png", "--force")
-        assert (tmp_path / "link.png").is_symlink()
-        assert (tmp_path / "far.png").read_bytes() != MINE
 
 
 def test_the_default_picture_is_replaced_in_a_marked_folder(world: World, tmp_path: Path) -> None:

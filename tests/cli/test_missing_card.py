@@ -46,20 +46,6 @@ def test_the_same_build_command_writes_the_card_again(home, edges):
         assert read_contents(path) == before
 
 
-def test_build_command_restores_deleted_card(home, edges):
-    """The remedy that the error of a changed card names."""
-    path = _own(edges)
-    before = read_contents(path)
-    card = path / CARD_NAME
-    card.write_bytes(card.read_bytes().replace(b'"sample": false', b'"sample": true'))
-    assert f"move {card} away" in expect_refusal(
-        "train", path, "--model", "gcn", "--epochs", "1", code=4
-    )
-    card.unlink()
-    assert _own(edges) == path
-    assert read_contents(path) == before
-
-
 def test_the_card_of_a_column_of_an_older_version_is_repaired(home, edges):
     path = _own(edges)
     expect_success("encode", path, "rwse4", "--quiet")

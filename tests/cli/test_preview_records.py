@@ -78,6 +78,3 @@ def test_records_are_drawn_once_and_more_than_a_picture_shows_are_refused():
     with pytest.raises(UsageError) as caught:
         parse_record_positions("0..16", 17)
     assert caught.value.found == "17 positions"
-    with pytest.raises(UsageError) as caught:
-        parse_record_positions("1,50", 20)
-    assert caught.value.found == "50"

@@ -68,24 +68,6 @@ def test_pulled_run_evaluates_to_same_metrics(make_build, tmp_path, monkeypatch)
     expect_refusal("push", run, tmp_path / "elsewhere", code=4)
 
 
-def test_owner_slash_name_is_a_folder_and_the_hub_is_suggested(make_build, tmp_path, monkeypatch):
-    build = make_build()
-    monkeypatch.chdir(tmp_path)
-    text = expect_success("push", build.path, "me/clouds", "-q").out
-    assert f"\nSaved into the folder {tmp_path / 'me' / 'clouds'}\n" in text
-    hub = f"kmip-data push {build.path} hf://datasets/me/clouds"
-    assert f"\nTo push to the Hugging Face hub: {hub}\n" in text
-    text = expect_success("push", build.path, tmp_path / "share", "-q").out
-    assert f"\nSaved into the folder {tmp_path / 'share'}\n" in text
-    assert "hf://" not in text
-
-
-def test_a_missing_target_is_named(home, tmp_path):
-    for target in ("nothing", "s3dis", "./nowhere"):
-        expect_refusal("push", target, tmp_path / "share")
-        assert not (tmp_path / "share").exists()
-
-
 def test_an_address_without_two_slashes_is_not_read_as_a_folder(make_build, tmp_path, monkeypatch):
     build = make_build()
     monkeypatch.chdir(tmp_path)

@@ -53,20 +53,6 @@ def build(home):
     return learnable_build(home / "built" / "clouds")
 
 
-def test_blank_instead_of_equals_sign_is_corrected(home):
-    message = expect_refusal("train", "helsinki", "--set", "optimizer.lr", "0.1")
-    command = "kmip-data train helsinki --set optimizer.lr"
-    assert "--set optimizer.lr has no value.\n" in message
-    assert f"next: {command}=0.1\n" in message
-    message = expect_refusal("train", "helsinki", "--set", "optimizer.lr")
-    assert f"remedy: its default\n  next: {command}=0.001\n" in message
-
-
-def test_an_option_is_not_read_as_the_value_of_another(home):
-    message = expect_refusal("train", "helsinki", "--lr", "--quiet")
-    assert "next: kmip-data train helsinki --quiet --set optimizer.lr=VALUE\n" in message
-
-
 def test_a_sweep_accepts_samples(home):
     axes = ("--dataset", "helsinki", "--model", "gcn", "--epochs", "3")
     words = ("sweep", *axes, "--set", "data.sample=true", "--dry-run")
@@ -74,15 +60,6 @@ def test_a_sweep_accepts_samples(home):
     assert [(run["dataset"], run["sample"], run["epochs"]) for run in runs] == [
         ("helsinki-sample", True, 3)
     ]
-
-
-def test_plan_with_table_of_settings_is_refused(home, tmp_path):
-    plan = tmp_path / "mine.toml"
-    plan.write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nseeds = [0]\n[set]\nlr = 1\n')
-    message = expect_refusal("sweep", plan, "--dry-run")
-    assert (
-        'found: set: it is a list of strings, set = ["optimizer.lr=1e-3"], not a table' in message
-    )
 
 
 def test_a_finished_run_can_be_trained_longer(build):
@@ -99,12 +76,6 @@ def test_a_finished_run_can_be_trained_longer(build):
     rates = [value for _, value in metrics_columns(run)["lr"]]
     # The third epoch has the rate of a schedule of four, not the last one of the schedule of two.
     assert rates[2] == pytest.approx(rates[0] * 0.5)
-
-    shorter = expect_refusal("train", "--resume", run, "--epochs", "3")
-    assert "ends after 4 epochs, not 3." in shorter
-    (command,) = re.findall("kmip-data (train --config .*)", shorter)
-    new = Path(expect_success(*shlex.split(command), "--json", "-q").json["run"])
-    assert read_result(new).epochs == 3
     assert (
         "--epochs 8 trains it longer"
         in expect_success("train", "--resume", run, "--stop-after", "1").err
@@ -201,24 +172,6 @@ def test_builds_of_one_name_are_listed_by_their_differences(make_build):
     expect_success(*remedy_of(message))
 
 
-def test_a_sweep_is_reported_by_its_name(build, home, tmp_path, in_process):
-    plan = tmp_path / "mine.toml"
-    keys = ["model.parameter_budget=none", "model.layers=1", "model.hidden_dim=8"]
-    plan.write_text(
-        f'datasets = ["{build.path}"]\nmodels = ["gcn"]\nseeds = [0]\nepochs = 1\nset = {keys}\n'
-    )
-    step = expect_success("sweep", plan, "-q").out.rpartition("Next: ")[2]
-    page = tmp_path / "mine.html"
-    assert shlex.split(step) == ["kmip-data", "report", "mine", "--output", "mine.html"]
-    expect_success("report", "mine", "--output", page)
-    assert page.is_file()
-    by_file = expect_success("report", plan).out
-    assert expect_success("report", "mine").out == by_file
-    words = shlex.split(by_file.rpartition("Next: kmip-data ")[2])
-    assert words == ["explore", f"clouds/gcn/{next((home / 'runs/clouds/gcn').iterdir()).name}"]
-    expect_success(*words, "--output", tmp_path / "page.html", "--no-open")
-
-
 def test_missing_city_build_prints_build_command(home):
     with pytest.raises(UsageError) as caught:
         CityNetwork("rome")
@@ -236,17 +189,6 @@ def test_a_misspelled_module_attribute_suggests_the_nearest_name():
     with pytest.raises(AttributeError, match=r"Did you mean kmip_data\.models\.KMIPAttention\?"):
         _ = kmip_data.models.KMIPAtention
     assert not hasattr(kmip_data, "__wrapped__")
-
-
-def test_an_unknown_name_lists_the_nearest_and_all_names(home):
-    message = expect_refusal("info", "citesee")
-    assert (
-        "There is no dataset or build folder called 'citesee'. Did you mean 'citeseer'" in message
-    )
-    assert "next: kmip-data info citeseer\n" in message
-    assert "citeseer" in expect_success("list", "--all").out
-    message = kmip("info", "ogbn").err  # the longer ones, at most three
-    assert "Did you mean 'ogbn-arxiv' or 'ogbn-products'" in message
 
 
 def test_library_warnings_are_not_shown_to_the_user():
@@ -392,16 +334,6 @@ def test_a_suggested_option_replaces_the_typed_one(build, home, tmp_path):
     assert f"next: kmip-data predict clouds/sage/r --home {home} --dataset clouds\n" in message
     expect_success(*shlex.split(message.partition("next: kmip-data ")[2]))
 
-    message = expect_refusal(
-        "train", "clouds", "--set", "training.metric=accuracee", "--home", home
-    )
-    assert "--set training.metric=accuracy" in message
-    assert "accuracee" not in message.partition("next: ")[2]
-    message = expect_refusal("train", "clouds", "--set", "optimizer.lr=fast", "--home", home)
-    advice = message.partition("next: ")[2]
-    assert advice.endswith("--set optimizer.lr=0.001\n")
-    assert "fast" not in advice
-
 
 def test_advice_about_options_is_a_whole_command(build, home, tmp_path):
     line = ("train", "clouds", *SMALL, "--epochs", "1")
@@ -421,14 +353,6 @@ def test_advice_about_options_is_a_whole_command(build, home, tmp_path):
     command = message.partition("next: kmip-data ")[2]
     assert command == f"build graphs --name a --archive {table}\n"
     expect_success(*shlex.split(command), "-q")
-
-
-def test_the_remedy_for_a_broken_run_trains_it_again(build):
-    run = Path(expect_success("train", build.path, *SMALL, "--epochs", "1", "--json").json["run"])
-    (run / "metrics.csv").unlink()
-    message = expect_refusal("verify", run, code=1)
-    command = message.partition("next: kmip-data ")[2]
-    assert Path(expect_success(*shlex.split(command), "--json").json["run"]) != run
 
 
 @pytest.mark.parametrize("damage", ["cut", "edited", "empty"])
@@ -486,14 +410,6 @@ def test_an_unlabelled_record_in_the_picture_has_no_class(home, tmp_path):
     picture = tmp_path / "a.png"
     expect_success("preview", "a", "--records", "1", "--output", picture)
     assert picture.is_file()
-
-
-def test_predict_on_data_of_another_level_names_both(build, home, tmp_path):
-    expect_success("train", "clouds", *SMALL, "--epochs", "1", "--name", "r", "--home", home)
-    (tmp_path / "edges.csv").write_text("source,target\n0,1\n1,2\n2,0\n")
-    expect_success("build", "graphs", "--name", "ring", "--archive", tmp_path / "edges.csv", "-q")
-    message = expect_refusal("predict", "r", "--dataset", "ring", "--home", home)
-    assert "--set" not in message
 
 
 def test_sdf_names_the_command_that_writes_a_table(tmp_path, home, monkeypatch):
@@ -564,39 +480,24 @@ def test_two_input_files_are_refused_and_one_folder_is_suggested(home, tmp_path,
     )
 
 
-def test_a_build_without_targets_is_refused_for_training_and_can_be_predicted(
-    home, tmp_path, monkeypatch
-):
-    for name, labels in (("old", ["label", "a", "b", "a", "b"]), ("new", None)):
-        (tmp_path / name).mkdir()
-        lines = ["node,age", "p,1", "q,2", "r,3", "s,5"]
-        if labels:
-            lines = [f"{line},{label}" for line, label in zip(lines, labels, strict=True)]
-        (tmp_path / name / "nodes.csv").write_text("\n".join(lines))
-        (tmp_path / name / "edges.csv").write_text("source,target\np,q\nq,r\nr,s\n")
-    split = ["--set", "val_fraction=0.25", "--set", "test_fraction=0.25"]
-    expect_success("build", "graphs", "--name", "old", "--archive", tmp_path / "old", *split, "-q")
-    expect_success(
-        "build", "graphs", "--name", "new", "--archive", tmp_path / "new", "--like", "old", "-q"
-    )
-    assert "next: kmip-data predict RUN --dataset new\n" in expect_refusal("train", "new")
-    run = ["train", "old", "--model", "gcn", "--epochs", "1", "--set", "model.hidden_dim=8", "-q"]
-    expect_success(*run, "--name", "first")
-    expect_success(*run, "--name", "second")
+def test_new_data_without_targets_are_predicted_by_the_newest_run_of_their_home(user, monkeypatch):
+    expect_success("train", "assay", "--model", "gcn", *TINY, "--name", "two")
+    (user / "new.csv").write_text("smiles\n" + "CCO\nCCN\n" * 6)
+    words = ["build", "graphs", "--archive", "new.csv", "--like", "assay", "-q", "--name"]
+    expect_success(*words, "new")
+    home = user / "home"
     advised = remedy_of(expect_refusal("train", "new"))
-    assert advised == ["predict", f"{home}/runs/old/gcn/second", "--dataset", "new"]
-    assert expect_success(*advised, "--json").json["rows"] == 4
-    words = ["build", "graphs", "--name", "newer", "--archive", tmp_path / "new", "--like", "old"]
-    step = expect_success(*words, "-q").out.rpartition("to predict: kmip-data ")[2]
-    assert shlex.split(step) == ["predict", "old/gcn/second", "--dataset", "newer"]
-    expect_success(*shlex.split(step))
+    assert advised == ["predict", f"{home}/runs/assay/gcn/two", "--dataset", "new"]
+    assert expect_success(*advised, "--json").json["rows"] == 12
 
-    # In another home than the default, its own runs count.
-    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "default"))
-    words[3] = "newest"
-    step = expect_success(*words, "-q", "--home", home).out.rpartition("to predict: kmip-data ")[2]
-    assert shlex.split(step)[:4] == ["predict", "--home", str(home), "old/gcn/second"]
-    expect_success(*shlex.split(step))
+    monkeypatch.setenv("KMIP_DATA_HOME", str(user / "default"))
+    out = expect_success(*words, "newer", "--home", home).out
+    step = shlex.split(out.rpartition("to predict: kmip-data ")[2])
+    assert step[:4] == ["predict", "--home", str(home), "assay/gcn/two"]
+    expect_success(*step)
+    shutil.rmtree(home / "runs")
+    message = expect_refusal("train", "new", "--home", home)
+    assert f"next: kmip-data predict --home {home} RUN --dataset new\n" in message
 
 
 def test_a_missing_file_suggests_the_nearest_name(tmp_path):
@@ -606,13 +507,6 @@ def test_a_missing_file_suggests_the_nearest_name(tmp_path):
     assert f"There is no file or folder {tmp_path}/asay.csv. Did you mean 'assay.csv'?" in message
     assert remedy_of(message)[-1] == f"{tmp_path}/assay.csv"
     assert "Did you mean" not in expect_refusal("sweep", tmp_path / "nothing.toml")
-
-
-def test_misspelled_plan_key_and_json_report_print_correction(tmp_path):
-    (tmp_path / "p.toml").write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nsedes = [1]\n')
-    message = expect_refusal("sweep", tmp_path / "p.toml")
-    assert "There is no key called 'sedes'. Did you mean 'seeds'?" in message
-    assert "next: kmip-data report --format json\n" in expect_refusal("report", "--json")
 
 
 def test_a_word_is_a_name_whatever_the_working_directory_has(user):

@@ -80,11 +80,15 @@ def test_a_build_is_removed_and_other_files_stay(make_build) -> None:
     assert [path.name for path in build.path.parent.iterdir()] == [build.path.name]
 
 
-def test_raw_files_are_removed_by_their_receipts_and_the_pin_is_kept(raw) -> None:
+def test_raw_files_are_removed_by_their_receipts_and_the_pin_and_other_files_are_kept(raw) -> None:
     expect_refusal("remove", "s3dis", "--yes")  # raw files are never what a short name means
+    kept = [".unpacking-abcdefgh", "archive.zip", "notes.txt", "pinned.json", "x.partial"]
+    (raw / kept[0]).mkdir()
+    for name in (f"{kept[0]}/thesis.tex", *kept[1:]):
+        (raw / name).write_text("{}")
     text = expect_success("remove", "raw/s3dis", "--yes").out
-    assert [path.name for path in raw.iterdir()] == ["pinned.json"]
-    assert f"left in {raw}, not of kmip-data or pinned: pinned.json" in text
+    assert sorted(path.name for path in raw.iterdir()) == kept
+    assert f"left in {raw}, not of kmip-data or pinned: {', '.join(kept)}" in text
 
 
 def test_an_unfinished_build_can_be_removed_by_name(home) -> None:

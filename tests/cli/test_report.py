@@ -8,7 +8,6 @@ import json
 import os
 import re
 import shlex
-import statistics
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,7 @@ from support.cli import expect_refusal, expect_success
 from support.runs.reports import write_run
 from support.shared import ROOT
 
-from kmip_data.builds.home import Home
 from kmip_data.format.card import SAMPLE_NOTE
-from kmip_data.models.reports.plots import mean_over_seeds
-from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
-from kmip_data.models.sweeps.runs_by_name import select_runs
 
 
 @pytest.fixture
@@ -76,8 +71,12 @@ def test_the_file_extension_selects_the_format(runs, tmp_path):
 
 
 def test_report_without_runs_prints_the_training_command(home):
-    assert "There is no finished run to report.\n" in expect_refusal("report")
-    assert expect_refusal("report").endswith("  next: kmip-data train NAME\n")
+    refusal = expect_refusal("report")
+    assert "There is no finished run to report.\n" in refusal
+    assert "none below" in refusal
+    assert "There is no finished run to report.\n" in expect_refusal("report", "sweep")
+    assert refusal.endswith("  next: kmip-data train NAME\n")
+    assert "next: kmip-data report --format json\n" in expect_refusal("report", "--json")
 
 
 def test_an_unknown_extension_is_refused_with_a_complete_command(runs, tmp_path):
@@ -139,19 +138,13 @@ def test_report_selects_runs_by_dataset_and_marks_samples(home, names, tables):
     out = expect_success("report", *names).out
     assert re.findall(r"^(\S+(?: \(sample)?).*: MAE on test", out, re.MULTILINE) == tables
     out = expect_success("runs").out
+    assert out.count("0.2500 MAE") == 3
     assert re.findall(r"^(\S+)/gps-kmip/", out, re.MULTILINE) == [
         "zinc-copy",
         "zinc-sample",
         "zinc",
     ]
     assert out.endswith(f"\n\n{SAMPLE_NOTE}\n")
-
-
-def test_runs_and_report_use_the_same_metric_names(home):
-    run = {"metric": "mae", "metrics": {"test": {"mae": 0.25}}}
-    write_run(home, 0.25, dataset="zinc", **run)
-    assert "zinc: MAE on test" in expect_success("report").out
-    assert "0.2500 MAE" in expect_success("runs").out
 
 
 def test_latex_has_model_test_and_difference_in_a_page_with_escaped_names(runs):
@@ -239,57 +232,6 @@ def test_a_report_sorts_and_filters(runs, tmp_path):
     assert (page["sorted"], page["seen"]) == ("descending", 1)
     assert page["all"] > 1
     assert page["left"] == ["No row has all of these words."]
-
-
-MODELS = (
-    "gps-kmip",
-    "gps-transformer",
-    "gps-performer",
-    "exphormer",
-    "gcn",
-    "gine",
-    "gat",
-    "mlp",
-    "gps-none",
-)
-
-
-def test_each_row_has_a_curve_of_its_own_colour_with_mean_and_band(home, tmp_path):
-    for number, model in enumerate(MODELS):
-        for seed in range(3):
-            run = write_run(
-                home, 0.5 + number / 50 + seed / 100, dataset="paris", seed=seed, model=model
-            )
-            rows = [
-                f"{epoch},1.0,{0.3 + number / 40 + seed / 80 + epoch / 20}" for epoch in range(8)
-            ]
-            (run / "metrics.csv").write_text(
-                "\n".join(["epoch,seconds,val_accuracy", *rows]) + "\n"
-            )
-    expect_success("report", "--format", "html", "--output", tmp_path / "r.html")
-    text, _, hours = (tmp_path / "r.html").read_text("utf-8").partition("</svg>")
-    assert "over training time" in hours
-    lines = re.findall(
-        r'id="line2d_\d+">\s*<path d="([^"]*)" [^>]*stroke: (?:light-dark\()?(#\w+)', text
-    )
-    curves = {color: path.count("L") for path, color in lines if path.count("L") == 7}
-    bands = re.findall(r'<g id="FillBetweenPolyCollection_\d+">', text)
-    assert len(curves) == len(bands) == len(MODELS)
-    assert all(re.search(rf"<text [^>]*>{model}</text>", text) for model in MODELS)
-    (table,), _ = tables_of_runs(read_finished_runs(select_runs((), Home(home)))[0])
-    at = [row["model"] for row in table.rows].index("gcn")
-    epochs, means, spread = mean_over_seeds(table.runs[at], "val_accuracy", 100)
-    assert epochs == list(range(1, 9))
-    assert means[0] == pytest.approx(100 * (0.3 + 4 / 40 + 1 / 80))
-    assert spread[0] == pytest.approx(100 * statistics.stdev([0, 1 / 80, 2 / 80]))
-
-
-def test_report_is_refused_when_no_run_is_usable(home):
-    assert "none below" in expect_refusal("report")
-    assert "There is no finished run to report." in expect_refusal("report", "sweep")
-    run = write_run(home, 0.5)
-    (run / "result.json").write_text("{")
-    assert "is skipped" in expect_refusal("report")
 
 
 def test_a_phone_shows_the_best_row_first_with_its_result_visible(runs, tmp_path):

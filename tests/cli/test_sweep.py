@@ -88,12 +88,6 @@ def test_axes_on_the_command_line_replace_the_axes_of_the_plan(home, tmp_path, p
     assert plan_rows["sweep"] == "small"
 
 
-def test_malformed_plan_is_refused_before_any_run_starts(home, plan):
-    """Other misspelled names: test_misspelled.py."""
-    assert "Did you mean 'clouds'" in expect_refusal("sweep", plan, "--dataset", "clowds")
-    assert not (home / "runs").exists()
-
-
 def test_results_are_mean_and_deviation_over_seeds(home, plan, stand_in):
     text = expect_success("sweep", plan, "--jobs", "2", "--dry-run").out
     outcome = expect_success(*shlex.split(text.rpartition("\nNext: kmip-data ")[2]))

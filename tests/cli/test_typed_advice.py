@@ -183,6 +183,8 @@ def _remove_card(user: Path) -> None:
         (_damage_shard, "evaluate assay/gcn/one", "verify"),
         (_damage_shard, "export assay --output out", "verify"),
         (_damage_shard, "push assay shared", "verify"),
+        (_damage_shard, "preview assay --output picture.png", "verify"),
+        (_damage_shard, "train assay --model gcn --epochs 1", "verify"),
         (_damage_shard_and_raw, "verify assay --repair", "build graphs --name assay"),
         (
             _remove_shard,
@@ -198,7 +200,7 @@ def _remove_card(user: Path) -> None:
         (_build_without_targets, "train alike", "predict"),
         (_build_without_targets, "evaluate assay/gcn/one --dataset bare", "predict"),
         (_build_without_targets, "evaluate assay/gcn/one --dataset alike", "predict"),
-        (_build_with_other_columns, "predict assay/gcn/one --dataset other", ""),
+        (_build_with_other_columns, "predict assay/gcn/one --dataset other", "list"),
         (_run_on_other, "predict assay/gcn/one --dataset other", "predict other/gcn/two"),
         (_build_without_targets, "train bare", "predict"),
         (_build_with_a_value, "train value", "build graphs --name value-2"),
@@ -220,7 +222,8 @@ def _remove_card(user: Path) -> None:
 def test_advice_about_changed_files_is_typed(user, change, line, advised):
     if change is not None:
         change(user)
-    typed = type_advice(line)
+    is_read = change is _damage_shard and not line.startswith("verify")
+    typed = type_advice(line, code=4 if is_read else None)
     if advised:
         assert any(command.startswith(advised) for command in typed), typed
 

@@ -136,7 +136,8 @@ def test_an_unknown_row_advises_a_row_that_starts(monkeypatch):
         raise SystemExit(0)  # before the build and the training
 
     monkeypatch.setattr(train_command, "_prepare_data", start)
-    (command,) = commands_in(expect_refusal("train", "--reproduce", "zzzz/gcn"))
+    for name in ("cora", "x", "zzzz/gcn"):
+        (command,) = commands_in(expect_refusal("train", "--reproduce", name))
     expect_success(*shlex.split(command)[1:])
     row = read_shipped_result(command.split()[-1])
     assert (started[0].data.dataset, started[0].model.name) == (row.dataset, row.model)
@@ -158,10 +159,14 @@ def test_a_folder_that_may_be_meant_for_the_hub_advises_its_address(
     user, monkeypatch, name, address
 ):
     commits = replace_hub(monkeypatch)
-    push, pull = commands_in(expect_success("push", name, "me/mine").out)
+    saved = expect_success("push", name, "me/mine").out
+    assert f"\nSaved into the folder {user / 'me' / 'mine'}\n" in saved
+    assert "hf://" not in expect_success("push", name, user / "share").out
+    push, pull = commands_in(saved)
     assert push.endswith(address)
     out = expect_success(*shlex.split(push)[1:]).out
-    assert len(commits) == 1
+    expect_success(*shlex.split(push)[1:])  # the same again is no commit
+    assert [repository for repository, _, _ in commits] == ["me/mine"]
     expect_success(*shlex.split(pull)[1:], "--output", "local")
     (pull_from_hub,) = commands_in(out)
     expect_success(*shlex.split(pull_from_hub)[1:], "--output", "remote")
@@ -177,8 +182,9 @@ def test_the_page_of_a_pushed_run_has_commands_that_use_it(user, monkeypatch):
     assert {path.name for path in (user / "one").iterdir()} > {"config.toml", "result.json"}
 
     address = (user / "shared").as_uri()
-    with pytest.raises(UsageError) as refusal:
+    with pytest.raises(UsageError, match="not a build but a run") as refusal:
         kmip_data.open(address)
+    assert not (user / "home/built/one").exists()
     assert type_commands(refusal.value.steps) == [f"pull {address}"]
 
 

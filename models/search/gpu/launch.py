@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 KERNELS = Path(__file__).parent / "kernels"
 _compilations = itertools.count(1)  # numbers the programs that this process compiles
 _DENSE = Setting({"model.attention.search": "dense"})
-_FALLBACK_STEPS: list[Step] = [_DENSE, Command("kmip-data", "doctor")]
+_FALLBACK_STEPS: list[Step] = [_DENSE, Command("kmip-data doctor")]
 
 
 def search_on_gpu(problem: SearchProblem, device: SearchDevice | Any) -> tuple[Tensor, Tensor]:

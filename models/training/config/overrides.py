@@ -40,7 +40,7 @@ from kmip_data.text import is_likely_typo, nearest_name
 #: One value of ``A,B``: brackets and quotes are part of it, with the commas in them.
 _GRID_VALUE = re.compile(r"""(?:\[[^\]]*\]|"[^"]*"|'[^']*'|[^,])+""")
 #: Command that lists every key.
-KEY_LIST_COMMAND = Command("kmip-data", "info", "s3dis", "--model", "gps-kmip")
+KEY_LIST_COMMAND = Command("kmip-data info s3dis --model gps-kmip")
 #: Last part of our key, by its name in other programs.
 KEY_SYNONYMS = {
     "learning_rate": "lr",
@@ -136,7 +136,7 @@ def apply_overrides(config: RunConfig, items: str | Sequence[str]) -> RunConfig:
     except UsageError as error:
         if error.steps == [KEY_LIST_COMMAND]:
             dataset, model = config.data.dataset, config.model.name
-            error.steps = [Command("kmip-data", "info", dataset, "--model", model)]
+            error.steps = [Command("kmip-data info {} --model", dataset, model)]
         if error.correction == ("k", "data.parameters.k") and not _has_neighbors(config):
             # Without nearest-neighbour graphs, k means the number of keys per query.
             error.correction = ("k", "model.attention.k")

@@ -279,7 +279,7 @@ def read_preset(dataset: str, model: str) -> Preset:
             return _unpublished_preset(read_preset(dataset, BASE_MODEL), model)
         candidates = known_models() if base_name in preset_names() else models_with_preset(dataset)
         if candidates:
-            command = Command("kmip-data", "info", dataset)
+            command = Command("kmip-data info", dataset)
             raise unknown_name_error(
                 f"preset of {dataset}", model, sorted(candidates), command=command
             )
@@ -453,7 +453,7 @@ def adapt_preset_to_data(
     if dataset == data and model in known_models() and not models_with_preset(dataset):
         raise UsageError(
             f"{dataset} has no preset; only published datasets have some.",
-            steps=Command("kmip-data", "train", dataset, "--model", model),
+            steps=Command("kmip-data train {} --model", dataset, model),
         )
     return adapt_config_to_data(_preset_config(dataset, model, variant, dataset), data, home=home)
 

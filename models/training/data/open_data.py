@@ -194,7 +194,7 @@ class OneGraphData(RunData):
         if self.task.level != "node":
             raise UsageError(
                 f"{self.build.card.dataset} is one graph with one target, which is too little to train on.",
-                steps=Command("kmip-data", "info", self.build.path),
+                steps=Command("kmip-data info", self.build.path),
             )
         training = self.config.training
         is_sampled = training.neighbors or training.eval_neighbors

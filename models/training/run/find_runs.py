@@ -30,17 +30,17 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
     """
     text = os.fspath(run)
     matches = home.matching_runs(text)
-    if len(matches) == 1:
-        return matches[0]
-    path = None if matches else path_or_none(run)
+    path = path_or_none(run)
+    if matches:
+        path = matches[0] if len(matches) == 1 else None
     if path is not None and (path / CONFIG_NAME).is_file():
         return path
     if path is not None and (path / RESULT_NAME).is_file():
         raise UsageError(
             f"The run {path} has no {CONFIG_NAME}.",
-            steps=Command("kmip-data", "verify", path, "--repair"),
+            steps=Command("kmip-data verify {} --repair", path),
         )
-    if matches:
+    if len(matches) > 1:
         newest = max(matches, key=lambda folder: (folder / CONFIG_NAME).stat().st_mtime)
         error = UsageError(
             f"{len(matches)} runs match {text!r}.",
@@ -50,7 +50,7 @@ def find_run(run: str | os.PathLike[str], home: Home) -> Path:
         error.correction = (text, str(newest))
         raise error
     names = [str(folder.relative_to(home.runs)) for folder in home.run_folders()]
-    raise unknown_name_error("run", text, names, command=Command("kmip-data", "runs"))
+    raise unknown_name_error("run", text, names, command=Command("kmip-data runs"))
 
 
 def find_runs(run: str, home: Home) -> list[Path]:
@@ -145,7 +145,7 @@ def steps_for_moved_build(config: RunConfig, home: Home) -> list[Step]:
     """Return the steps that move the build of a run back, or build your own data again."""
     name = config.data.dataset
     target = name if os.sep in name else f"{home.built}{os.sep}"
-    steps: list[Step] = ["FOLDER is the moved build", Command("mv", "FOLDER", target)]
+    steps: list[Step] = ["FOLDER is the moved build", Command("mv FOLDER", target)]
     if os.sep not in name and name not in dataset_names():
         steps.append(command_of_own_build(name, config.data.parameters))
     return steps

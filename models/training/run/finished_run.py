@@ -139,7 +139,7 @@ def open_run(
             data_config = config_with_build_folder(config, lambda: result.build_key, home)
         except UsageError as error:
             if command is not None:
-                other_data = Command("kmip-data", command, folder, "--dataset", "FOLDER")
+                other_data = Command("kmip-data {} {} --dataset FOLDER", command, folder)
                 error.steps.insert(0, other_data)
             raise
     try:
@@ -165,14 +165,14 @@ def open_run(
     if targets and target_column(data.build.card.schema_) is None:
         raise UsageError(
             f"{data.build.card.dataset} has no targets to compare predictions with.",
-            steps=Command("kmip-data", "predict", folder, "--dataset", data.build.path),
+            steps=Command("kmip-data predict {} --dataset", folder, data.build.path),
         )
     _check_fit(data, result, home)
     if dataset is None and data.build.card.key != result.build_key:
         build = data.build
         steps = steps_for_moved_build(config, home)
         if command is not None:
-            steps = [Command("kmip-data", command, folder, "--dataset", build.path)]
+            steps = [Command("kmip-data {} {} --dataset", command, folder, build.path)]
         raise UsageError(
             f"The build of {build.card.dataset} is {build.card.key}, but the run was trained "
             f"on {result.build_key}.",
@@ -229,11 +229,11 @@ def _fitting_run_steps(build: Build, noun: str, result: RunResult, home: Home) -
     """Return what to do if data lack what a run learned from: use their newest run, or train one."""
     # Data without targets have no runs.
     if build.card.schema_.y_column is None:
-        return [f"use data with the {noun} of {result.dataset!r}", Command("kmip-data", "list")]
-    command = Command("kmip-data", "train", build.card.dataset)
+        return [f"use data with the {noun} of {result.dataset!r}", Command("kmip-data list")]
+    command = Command("kmip-data train", build.card.dataset)
     for folder, other in newest_results(home):
         if other.build_key == build.card.key:
-            command = Command("kmip-data", "predict", run_folder.short_run_name(folder))
+            command = Command("kmip-data predict", run_folder.short_run_name(folder))
             break
     return ["choose a run trained on these data", command]
 

@@ -159,7 +159,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
     if loop.best_epoch is None:
         raise CheckFailed(
             f"No epoch has a finite {config.training.metric} on val.",
-            steps=["lower optimizer.lr", Command("kmip-data", "verify", data.build.path)],
+            steps=["lower optimizer.lr", Command("kmip-data verify", data.build.path)],
         )
 
     best_weights = loop.best_weights[loop.best_epoch]

@@ -283,7 +283,7 @@ def read_predictions(path: Path) -> Predictions:
         raise DamagedInput(
             f"{path} cannot be read as predictions: {first_problem(error)}",
             steps=[
-                Command("kmip-data", "predict", "RUN", "--output", "FILE"),
+                Command("kmip-data predict RUN --output FILE"),
                 "write logits by np.savez(FILE, logits=…)",
             ],
         ) from error

@@ -126,13 +126,13 @@ def short_run_name(run: Path) -> str:
 
 def resume_command(run: Path, *options: object) -> Command:
     """Return the command that resumes a run."""
-    return Command("kmip-data", "train", "--resume", run, *home_words(run), *options)
+    return Command("kmip-data train --resume", run, *home_words(run), *options)
 
 
 def config_command(run: Path, *options: object) -> Command:
     """Return the command that trains a new run with the configuration of another."""
     config = run / CONFIG_NAME
-    return Command("kmip-data", "train", "--config", config, *home_words(run), *options)
+    return Command("kmip-data train --config", config, *home_words(run), *options)
 
 
 def shorter_run_commands(run: Path, config: RunConfig, data: RunData, share: float) -> list[str]:

@@ -166,7 +166,7 @@ class TrainingModule(nn.Module):
 
     def divergence_error(self, message: str, detail: str | None = None) -> CheckFailed:
         """Return the error for a diverged run, which names its current activity."""
-        steps: list[Step] = [Command("kmip-data", "verify", self.build_path)]
+        steps: list[Step] = [Command("kmip-data verify", self.build_path)]
         if not self.is_finished_run:
             steps += ["lower optimizer.lr", Setting({"training.precision": "32"})]
         return CheckFailed(f"{message}, {self.activity}.", found=detail, steps=steps)

@@ -121,8 +121,8 @@ def check_published_counts(city: CityArrays, manifest: Manifest, other_name: str
             f"These are not the published tensors of {manifest.title}: {', '.join(differences)}; the edges are "
             f"{city.card_statistics['layout']} (the authors changed their files on 2025-03-05).",
             steps=[
-                Command("kmip-data", "build", manifest.name),
-                Command("kmip-data", "build", "city", "--name", other_name, "--archive", "PATH"),
+                Command("kmip-data build", manifest.name),
+                Command("kmip-data build city --name {} --archive PATH", other_name),
             ],
         )
 

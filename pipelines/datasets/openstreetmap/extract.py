@@ -176,7 +176,7 @@ def read_extract(
         if osmium.FileProcessor(source).header.has_multiple_object_versions:
             raise DamagedInput(
                 f"{name} is a history or change file, not a map of one point in time.",
-                steps=Command("osmium", "time-filter", name, "-o", "map.osm.pbf"),
+                steps=Command("osmium time-filter {} -o map.osm.pbf", name),
             )
         area_keys = GROUND_KEYS if path.stat().st_size <= MAX_GROUND_BYTES else ["landuse"]
         city_map = _MapReader(source, network_type, folder, name, area_keys)
@@ -455,7 +455,7 @@ class _MapReader:
             raise DamagedInput(
                 f"{self.name} has elements that were never uploaded to OpenStreetMap, "
                 f"such as id {smallest}.",
-                steps=Command("osmium", "renumber", self.name, "-o", "renumbered.osm.pbf"),
+                steps=Command("osmium renumber {} -o renumbered.osm.pbf", self.name),
             )
 
     def _check_coordinates(self, node_id: I64, x: I32, y: I32) -> None:

@@ -88,7 +88,7 @@ def check_source(source: CitySource, parameters: Mapping[str, object]) -> None:
             "A city is built from one source.",
             expected="an archive (a map, street graph or tensors) or a place",
             found=" and ".join(sources) or "none",
-            steps=Command("kmip-data", "build", "city", "--name", "NAME", "--archive", "FILE"),
+            steps=Command("kmip-data build city --name NAME --archive FILE"),
         )
     inapplicable = {
         "graphml": {"network_type"},

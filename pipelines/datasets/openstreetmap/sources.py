@@ -247,6 +247,6 @@ def _unavailable_error(place: str, dataset: str, answer_problem: str) -> SourceU
         f"OpenStreetMap returned no streets of {place}: {answer_problem}.",
         steps=[
             "FILE is an extract of the place",
-            Command("kmip-data", "build", "city", "--name", dataset, "--archive", "FILE"),
+            Command("kmip-data build city --name {} --archive FILE", dataset),
         ],
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from support.attacks.http_server import serving_folder
 from support.builds.same import assert_same_data
@@ -12,7 +10,6 @@ from support.builds.shares import share_folder
 import kmip_data
 from kmip_data.builds.home import Build
 from kmip_data.errors import UsageError
-from kmip_data.steps import Command
 
 INDEX = {"/share.json", "/card.json"}
 
@@ -39,7 +36,7 @@ def test_an_address_is_pulled_once_and_named_with_its_size(small: Build, tmp_pat
             assert again.build == Build(folder, small.card)
 
 
-def test_another_build_or_a_run_is_refused_before_anything_is_pulled(small, tmp_path) -> None:
+def test_another_build_is_refused_before_anything_is_pulled(small, tmp_path) -> None:
     share_folder(small.path, tmp_path / "share")
     home = tmp_path / "home"
     with serving_folder(tmp_path / "share") as server:
@@ -49,13 +46,4 @@ def test_another_build_or_a_run_is_refused_before_anything_is_pulled(small, tmp_
             kmip_data.open(f"{server.address}/splits", home=home)
     with pytest.raises(UsageError, match="nothing-like-it://"):
         kmip_data.open("nothing-like-it://there/build", home=home)
-
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "config.toml").write_bytes(b"a = 1")
-    share_folder(run, tmp_path / "pushed", kind="run")
-    address = Path(tmp_path, "pushed").as_uri()
-    with pytest.raises(UsageError, match=r"not a build but a run") as caught:
-        kmip_data.open(address, home=home)
-    assert caught.value.steps == [Command("kmip-data", "pull", address)]
     assert not home.exists()

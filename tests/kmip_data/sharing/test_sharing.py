@@ -19,7 +19,6 @@ import pytest
 import torch
 from support.attacks.http_server import File, Handler, Server, redirect, serving, status
 from support.cases import damage_file, read_contents
-from support.hub import replace_hub
 from torch_geometric.data import Data
 
 import kmip_data
@@ -163,11 +162,14 @@ def test_a_damaged_push_is_refused(build, tmp_path, home, subtests) -> None:
                 data = (share / file).read_bytes()
                 damage_file(share / file, data, way)
                 try:
-                    with pytest.raises(error, match=re.escape(str(share))):
-                        pull(str(share), home, quiet=True)
+                    for address in (str(share), share.as_uri()):
+                        with pytest.raises(error, match=re.escape(str(share))) as caught:
+                            pull(address, home, quiet=True)
                 finally:
                     (share / file).write_bytes(data)
                 assert not (home.built / "rings/card.json").exists()
+                if way == "cut" and file != SHARE_NAME:  # checking the network would not help
+                    assert caught.value.found.startswith(f"{len(data) // 2:,} bytes of SHA-256 ")
 
 
 def hostile(share: Path, change: Callable[[dict], None]) -> None:
@@ -255,10 +257,6 @@ def test_a_damaged_build_is_not_pushed(build, tmp_path) -> None:
     with pytest.raises(DamagedInput, match="No such file") as caught:
         push_build(copy, str(tmp_path / "share"), quiet=True)
     assert str(shard) in caught.value.message
-    shard.write_bytes(b"other")
-    with pytest.raises(DamagedInput, match=r"shards/00000\.h5") as caught:
-        push_build(copy, str(tmp_path / "share"), quiet=True)
-    assert caught.value.found == hashlib.sha256(b"other").hexdigest()
     assert not (tmp_path / "share").exists()
 
 
@@ -393,15 +391,6 @@ def test_a_server_that_lies_about_a_file_leaves_none(build, tmp_path, home, subt
             copied = read_contents(home.built / "rings").keys()
             assert not {"card.json", "shards/00000.h5"} & copied
             assert not any(file.endswith(".partial") for file in copied)
-
-
-def test_a_push_to_a_hub_is_one_commit(build, monkeypatch, home) -> None:
-    commits = replace_hub(monkeypatch)
-    address = "hf://datasets/me/rings/v1"
-    push_build(build, address, quiet=True)
-    push_build(build, address, quiet=True)
-    assert commits == [("me/rings", "dataset", "main")]
-    assert read_contents(pull(address, home, quiet=True).path) == read_contents(build.path)
 
 
 def test_the_page_has_the_header_of_a_hub(build, tmp_path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from kmip_data.models.reports.plots import (
     draw_over_hours,
     legend_names,
     mean_curve_over_hours,
+    mean_over_seeds,
     paper_results_with_hours,
     plots_of_table,
     row_colors,
@@ -65,6 +67,21 @@ def drawn(draw, table, colors=None):
     draw(figure, table, ModelColors() if colors is None else colors)
     figure.draw_without_rendering()
     return figure.axes[0]
+
+
+def test_a_curve_is_the_mean_of_its_seeds_in_a_band_of_their_deviation(tmp_path):
+    for seed in range(3):
+        rows = (f"{epoch},1,{0.3 + seed / 80 + epoch / 20}" for epoch in range(8))
+        curve(write_run(tmp_path, 0.5, seed=seed), *rows)
+    (table,) = tables(tmp_path)
+    epochs, means, spread = mean_over_seeds(table.runs[0], "val_accuracy", 100)
+    assert epochs == [*range(1, 9)]
+    assert means[0] == pytest.approx(100 * (0.3 + 1 / 80))
+    assert spread[0] == pytest.approx(100 * statistics.stdev([0, 1 / 80, 2 / 80]))
+    axes = drawn(draw_learning_curves, table)
+    assert len(axes.lines) == len(axes.collections) == 1
+    colors = ModelColors()
+    assert len({colors[f"model {number}"] for number in range(9)}) == 9
 
 
 def test_one_epoch_and_short_runs_have_axes_that_can_be_read(tmp_path):

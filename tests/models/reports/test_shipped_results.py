@@ -59,6 +59,11 @@ def a_row(**changes: object) -> ShippedResult:
     return ShippedResult.model_validate(row | changes)
 
 
+def a_row_of_one_seed(**changes: object) -> ShippedResult:
+    lists = ("seeds", "splits", "val", "test", "seconds", "weights")
+    return a_row(**{name: getattr(a_row(), name)[:1] for name in lists}, **changes)
+
+
 def a_summary(home: Path, *values: float, torch: str = "2.13.0", first: int = 0) -> RunSummary:
     runs = []
     for seed, value in enumerate(values, start=first):
@@ -105,10 +110,8 @@ def test_a_row_is_close_within_three_deviations(tmp_path) -> None:
         check_reproduced(on_two, a_summary(tmp_path / "threads", 0.92 + 1.01 * far))
     assert "OMP_NUM_THREADS" in caught.value.steps[0]
 
-    lists = ("seeds", "splits", "val", "test", "seconds", "weights")
-    one = a_row(**{name: getattr(a_row(), name)[:1] for name in lists})
     with pytest.raises(NotReproduced, match="malnet-tiny/gps-kmip"):
-        check_reproduced(one, a_summary(tmp_path / "one", 0.9000001))
+        check_reproduced(a_row_of_one_seed(), a_summary(tmp_path / "one", 0.9000001))
     for name, other in (("build", "another"), ("splits", ["another"] * 3)):
         with pytest.raises(NotReproduced, match="other data"):
             check_reproduced(a_row(**{name: other}), a_summary(tmp_path / name, 0.90))
@@ -155,11 +158,8 @@ def test_first_epochs_are_equal_or_close(tmp_path) -> None:
 
 
 def test_a_whole_training_of_one_seed_is_close_by_its_second_epoch(tmp_path) -> None:
-    lists = ("seeds", "splits", "val", "test", "seconds", "weights")
-    one = a_row(
-        **{name: getattr(a_row(), name)[:1] for name in lists},
-        first_epochs=[{"train_loss": [2.0, 1.0], "val_accuracy": [0.25, 0.5]}],
-    )
+    columns = {"train_loss": [2.0, 1.0], "val_accuracy": [0.25, 0.5]}
+    one = a_row_of_one_seed(first_epochs=[columns])
     summary = a_summary(tmp_path, 0.7)
     (summary.runs[0] / "metrics.csv").write_text(
         "epoch,train_loss,val_accuracy\n0,2.0,0.25\n1,1.0,0.5001\n"

@@ -8,12 +8,9 @@ from pathlib import Path
 
 import pytest
 from support.cases import check_each
-from support.runs.reports import write_run
 
 from kmip_data.builds.home import Home
-from kmip_data.models.reports.result_tables import read_finished_runs, tables_of_runs
 from kmip_data.models.sweeps.plans import SweepRun, expand_plan, read_sweep_plan, sweep_names
-from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.paper_comparison import compare_with_paper
 from kmip_data.models.training.config.presets import (
     PaperTable,
@@ -92,23 +89,6 @@ def test_a_plan_has_the_cells_of_its_table(home):
     check_each(check, sorted(TABLES))
 
 
-def test_cells_left_empty_in_the_paper_are_omitted():
-    city = TABLES["paper-city"]
-    empty = {
-        f"{dataset}/{model}"
-        for model in city.results
-        for dataset in city.datasets
-        if (dataset, model) not in printed_results(city)
-    }
-    plan = read_sweep_plan("paper-city")
-    left_out = set()
-    for dataset in plan.datasets:
-        for model in plan.models:
-            left_out |= set() if plan.includes(dataset, model) else {f"{dataset}/{model}"}
-    assert left_out == empty
-    assert len(empty) == 4 + 2 + 1
-
-
 @pytest.mark.parametrize("name", ["influence-of-k", "malnet"])
 def test_a_plan_over_k_contains_the_cells_of_its_table(name, home):
     paper = {(row["dataset"], row["k"]): row for row in OVER_K["row"]}
@@ -174,27 +154,6 @@ def test_a_default_has_the_depth_that_the_papers_text_gives():
         if preset.default != "code":
             others.add(name)
     assert others == {"london/gps-kmip", "london/gps-performer"}
-
-
-def test_a_report_of_the_table_has_a_difference_in_every_row(home):
-    groups = runs_by_change("paper-city", home)
-    for (dataset, model, _), [first, *_] in groups.items():
-        config = first.config
-        write_run(
-            home.path,
-            0.5,
-            dataset=dataset,
-            model=model,
-            variant=config.variant,
-            name=first.folder.name,
-        )
-    runs, notices = read_finished_runs(select_runs(["paper-city"], home))
-    assert notices == []
-    rows = [row for table in tables_of_runs(runs)[0] for row in table.rows]
-    assert {(row["dataset"], row["model"]) for row in rows} == printed_results(
-        TABLES["paper-city"]
-    ).keys()
-    assert all(row["to_paper"] is not None and row["changes"] == "" for row in rows)
 
 
 def test_hours_of_the_page_are_those_of_the_commands(home):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from itertools import pairwise, product
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, compose_conf
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.steps import Setting
-from kmip_data.strict_model import read_shipped
 
 CHANGES = [
     {"name": "as-it-is"},
@@ -61,15 +59,6 @@ def test_runs_equal_nested_loops_over_the_axes(tmp_path, home):
     assert len({run.folder for run in runs}) == len(runs)
 
 
-def test_without_changes_a_run_is_the_preset(tmp_path, home):
-    runs = expand_plan(plan_of(tmp_path, **AXES, epochs=1500), home)
-    axes = product(AXES["datasets"], AXES["models"], range(3))
-    for run, (dataset, model, seed) in zip(runs, axes, strict=True):
-        assert run.config == config_for_data(dataset, model).with_seed(seed)
-        assert run.folder.parent == home.runs / dataset / model
-        assert run.folder.name.endswith(f"-seed{seed}")
-
-
 def test_the_command_of_a_run_has_its_configuration(tmp_path, home):
     settings = ["optimizer.lr=3e-3", "model.dropout=0.3"]
     keys = {**AXES, "set": settings, "epochs": 7, "variant": "text", "changes": CHANGES}
@@ -91,18 +80,8 @@ def test_the_command_of_a_run_has_its_configuration(tmp_path, home):
         assert params["home"] == home
 
 
-#: Runs of the plans that repeat an experiment of the paper or of its code.
-OF_THE_PAPER = {
-    "influence-of-k": 9 * 5 * 4,
-    "malnet": 5 * 5,
-    "paper-depth": 3 * 4 * 2,
-    "paper-lrgb": 9 * 4 * 4,
-    "paper-points": 8 * 2 * 3,
-    "paper-city": 4 * (4 * 4 + 4 + 4 + 3) + 2,
-    "paper-search": 4
-    * (13 + 3 * 11),  # upstream's linear_hp_search has as many, without the combinations
-    "paper-search-city": 12 + 7 * 10,
-}
+#: Runs of the paper's searches: upstream's linear_hp_search has as many, without the combinations.
+SEARCHES = {"paper-search": 4 * (13 + 3 * 11), "paper-search-city": 12 + 7 * 10}
 
 
 def test_the_shipped_plans_are_right_in_every_run(home):
@@ -110,10 +89,9 @@ def test_the_shipped_plans_are_right_in_every_run(home):
         plan = read_sweep_plan(name)
         assert (plan.name, plan.about[-1]) == (name, ".")
         runs = expand_plan(plan, home)
-        assert len(runs) == OF_THE_PAPER.get(name, len(runs))
+        assert len(runs) == SEARCHES.get(name, len(runs))
         assert not home.path.exists()
 
-    assert OF_THE_PAPER.keys() <= {*sweep_names()}
     check_each(check, sweep_names())
     assert set(read_sweep_plan("small-cities").models) == {
         *read_sweep_plan("paper-city").models,
@@ -127,18 +105,6 @@ def test_settings_of_a_dataset_and_a_model_apply_to_their_runs(tmp_path, home):
     for run in expand_plan(plan_of(tmp_path, **AXES, set=["model.layers=4"], set_of=of), home):
         assert run.config.model.layers == (3 if run.dataset == "paris" else 4)
         assert getattr(run.config.model.attention, "k", 5) == 5
-    base = {
-        run.dataset: run
-        for run in expand_plan(read_sweep_plan("influence-of-k"), home)
-        if run.change == "k10"
-    }
-    rows = read_shipped("results", "influence-of-k")["row"]
-    variants = {row["dataset"]: row["variant"] for row in rows}
-    assert [*base] == [*variants]
-    for dataset, variant in variants.items():
-        wanted = config_for_data(dataset, "gps-kmip", variant)
-        run = base[dataset]
-        assert run.config == wanted.with_seed(run.seed)
 
 
 def test_seeds_of_a_model_and_exclusions_are_applied(tmp_path, home):
@@ -186,9 +152,7 @@ def test_every_run_is_checked_before_any_starts(tmp_path, home):
 
     helsinki = {"datasets": ["helsinki"]}
     cases = [
-        ({"datasets": ["helsinky"]}, "'helsinki'"),
         ({"datasets": ["helsinki", "city"]}, "city"),
-        (helsinki | {"models": ["gcn", "gnc"]}, "'gcn'"),
         (helsinki | {"variant": "txt"}, "'text'"),
         (helsinki | {"set": ["optimizer.lr=much"]}, "'much'"),
         ({"datasets": ["s3dis"], "set": ["data.parameters.kk=1"]}, "kk"),
@@ -204,20 +168,9 @@ def test_every_run_is_checked_before_any_starts(tmp_path, home):
     )
 
 
-def test_seeds_are_a_range_or_a_list(tmp_path):
-    assert read_sweep_plan(str(write_plan(tmp_path / "a.toml", seeds="2..4"))).seeds == (2, 3, 4)
-    assert read_sweep_plan(str(write_plan(tmp_path / "a.toml", seeds=[5, 1]))).seeds == (5, 1)
-
-
-def test_a_plan_needs_datasets_models_and_seeds_alone(tmp_path):
-    (tmp_path / "mine.toml").write_text('datasets = ["helsinki"]\nmodels = ["gcn"]\nseeds = [0]\n')
-    assert read_sweep_plan(str(tmp_path / "mine.toml")).about == ""
-
-
 def test_malformed_plan_values_are_named(tmp_path):
-    def check(case, base=tmp_path):
+    def check(case):
         keys, said = case
-        tmp_path = Path(tempfile.mkdtemp(dir=base))
         with pytest.raises(UsageError) as error:
             read_sweep_plan(str(write_plan(tmp_path / "wrong.toml", **keys)))
         assert said in str(error.value)
@@ -227,6 +180,10 @@ def test_malformed_plan_values_are_named(tmp_path):
     cases = [
         ({"modelz": ["gcn"]}, "no key called 'modelz'. Did you mean 'models'?"),
         ({"changes": [{"name": "a", "sets": []}]}, "sets"),
+        (
+            {"set": {"lr": 1}},
+            'set: it is a list of strings, set = ["optimizer.lr=1e-3"], not a table',
+        ),
         ({"changes": twice}, "two changes have the same name"),
         ({"set_of": {"gin": []}}, "set_of has gin, which is not in the plan"),
         (
