@@ -35,11 +35,10 @@ from kmip_data.cli.shared.output import (
     print_result,
 )
 from kmip_data.cli.shared.targets import NameType
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import Command, KmipDataError, Setting, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.format.card import CARD_NAME
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import Command, Setting
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -259,7 +258,7 @@ def _take_picture_setting(settings: tuple[str, ...]) -> tuple[bool, tuple[str, .
             raise UsageError(
                 f"picture cannot be {value!r}.",
                 expected="true or false",
-                steps=["draw no picture", Setting({"picture": False})],
+                steps=["draw no picture", Setting(picture=False)],
             ) from error
     return draws_picture, tuple(remaining)
 

@@ -18,9 +18,8 @@ import kmip_data
 from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_result, wants_json
-from kmip_data.errors import CheckFailed
+from kmip_data.errors import SAME_AGAIN, CheckFailed
 from kmip_data.runtime.extras import GPU_EXTRAS, PACKAGES, install_command
-from kmip_data.steps import SAME_AGAIN
 from kmip_data.text import count_with_noun, human_bytes
 
 if TYPE_CHECKING:

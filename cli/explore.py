@@ -35,9 +35,8 @@ from kmip_data.cli.shared.output import (
     wants_json,
 )
 from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, UsageError
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import Command, Setting
 
 if TYPE_CHECKING:
     from kmip_data.arrays import Array

@@ -26,6 +26,7 @@ from kmip_data.cli.shared.completed_steps import TypedLine
 from kmip_data.cli.shared.conversation import ask, can_ask
 from kmip_data.cli.shared.output import JSON_PRINTED_META_KEY, filtered_output
 from kmip_data.cli.shared.printed_commands import complete_printed_commands
+from kmip_data.errors import Command, joined_setting
 from kmip_data.runtime import compiling
 from kmip_data.runtime.current_folder import ignore_current_folder
 from kmip_data.runtime.progress import print_status
@@ -34,7 +35,6 @@ from kmip_data.runtime.signals import (
     resend_swallowed_signals,
     unwind_on_signal,
 )
-from kmip_data.steps import Command, joined_setting
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -17,8 +17,7 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import check_output_path, default_output_path, print_result
 from kmip_data.cli.shared.targets import RUN
-from kmip_data.errors import UsageError
-from kmip_data.steps import Setting
+from kmip_data.errors import Setting, UsageError
 from kmip_data.text import count_with_noun, dataset_name_from
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def command(
             path = output if output.stem.strip("-.") else output.with_name("predictions")
             raise UsageError(
                 f"{output} ends in neither .npz nor .csv.",
-                steps=Setting({"output": path.with_suffix(".npz")}),
+                steps=Setting(output=path.with_suffix(".npz")),
             )
         check_output_path(output, force=force)
     from kmip_data.models.training.run.predictions import predict, write_predictions

@@ -23,10 +23,9 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import Json, check_output_path, default_output_path, print_result
 from kmip_data.cli.shared.targets import BUILD, find_selected_build
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import KmipDataError, Setting, UsageError
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from kmip_data.arrays import Array
@@ -112,7 +111,7 @@ def draw_build(build: Build, path: Path, home: Home, *, records: str | None = No
         if records is not None:
             raise UsageError(
                 "A city is a single graph and is drawn completely.",
-                steps=Setting({"records": None}),
+                steps=Setting(records=None),
             )
         nodes = card.counts["nodes"]
         require_memory(
@@ -268,6 +267,6 @@ def parse_record_positions(text: str | None, count: int) -> list[int]:
             f"--records {text} does not name records of the build.",
             expected=f"up to {MAX_RECORDS} positions from 0 to {count - 1}, such as 0,3,10..12",
             found=str(last) if last >= count else f"{len(positions)} positions",
-            steps=Setting({"records": 0}),
+            steps=Setting(records=0),
         )
     return positions

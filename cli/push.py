@@ -17,7 +17,7 @@ from kmip_data.cli.shared.dataset_options import (
 from kmip_data.cli.shared.options import long_running_options, plugin_option, sample_option
 from kmip_data.cli.shared.output import print_result, push_as_json
 from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
-from kmip_data.steps import Command
+from kmip_data.errors import Command
 from kmip_data.text import address_without_secrets, count_with_noun, human_bytes
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import click
 from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import format_table, print_result, wants_json
-from kmip_data.errors import UsageError
-from kmip_data.steps import Command
+from kmip_data.errors import Command, UsageError
 from kmip_data.text import human_bytes, list_names
 
 if TYPE_CHECKING:

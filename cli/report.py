@@ -19,9 +19,8 @@ from kmip_data.cli.shared.options import (
 from kmip_data.cli.shared.output import check_output_path, rows_as_csv
 from kmip_data.cli.shared.printed_tables import next_line_for_best_run, report_text
 from kmip_data.cli.shared.targets import SWEEP_OR_RUN
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, Step, UsageError
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import Command, Setting, Step
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -71,7 +70,7 @@ def command(
             *suffixes, last = FORMATS
             raise UsageError(
                 f"{output} ends in none of {', '.join(suffixes)} and {last}.",
-                steps=Setting({"output": output.with_suffix(".html")}),
+                steps=Setting(output=output.with_suffix(".html")),
             )
         output_format = output_format or FORMATS.get(suffix)
         check_output_path(output, force=force)

@@ -20,9 +20,8 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import Json, format_table, print_result
 from kmip_data.cli.shared.targets import BUILD, SWEEP
-from kmip_data.errors import CheckFailed
+from kmip_data.errors import SAME_AGAIN, CheckFailed, Command
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import SAME_AGAIN, Command
 from kmip_data.text import count_with_noun
 
 if TYPE_CHECKING:

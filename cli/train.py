@@ -26,9 +26,8 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import Json, format_facts, print_result
 from kmip_data.cli.shared.targets import BUILD, RUN
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, Step, UsageError, as_steps
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import Command, Setting, Step, as_steps
 from kmip_data.text import human_bytes, list_names
 
 if TYPE_CHECKING:

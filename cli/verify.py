@@ -21,8 +21,7 @@ from kmip_data.cli.shared.options import (
 )
 from kmip_data.cli.shared.output import print_result
 from kmip_data.cli.shared.targets import RUN_OR_BUILD, find_build_or_run
-from kmip_data.errors import CheckFailed, UsageError
-from kmip_data.steps import Command, Step
+from kmip_data.errors import CheckFailed, Command, Step, UsageError
 from kmip_data.text import count_with_noun, one_line
 
 if TYPE_CHECKING:

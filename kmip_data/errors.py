@@ -1,20 +1,112 @@
-"""Exceptions with a message for the user, and the exit code of each class."""
+"""Exceptions with a message for the user, steps that resolve them, and the exit code of each class.
+
+A step is a :class:`Setting`, a :class:`Command`, or words, which are printed and never read: names of
+files, columns and runs may stand in them. Whoever prints a step completes it.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar, cast
 
-from kmip_data.steps import Command, Setting, Step, as_steps, joined_setting
-from kmip_data.text import is_likely_typo, nearest_names, one_line, strip_secrets
+from kmip_data.text import is_likely_typo, nearest_names, one_line, strip_secrets, values_of
 
 #: Exit codes of an unexpected error, of Ctrl-C and of a closed stdout.
 UNKNOWN_ERROR = 70
 INTERRUPTED = 130
 PIPE_CLOSED = 141
 ERROR_PREFIX = "Error: "  #: prefix of a failed command's message
+
+
+#: Values of a setting: a list sets its key several times, ``None`` leaves the key out.
+Values = Mapping[str, object]
+
+
+@dataclass(frozen=True, init=False)
+class Setting:
+    """Values to add to the call or command that failed; without values, the same one again.
+
+    A key is a parameter of a build, a key of a configuration, or an option of a command without its
+    dashes. The command line prints the typed command with these values, Python prints arguments.
+
+    >>> print(Setting(label="toxic", k=None))
+    label='toxic', without k
+    >>> print(Setting({"model.attention.k": 3}))
+    model.attention.k=3
+    """
+
+    values: Values
+
+    def __init__(self, values: Values | None = None, /, **more: object) -> None:
+        object.__setattr__(self, "values", {**(values or {}), **more})
+
+    def __str__(self) -> str:
+        pieces = []
+        for key, value in self.values.items():
+            pieces.append(f"without {key}" if value is None else f"{key}={_literal(value)}")
+        return ", ".join(pieces) or "the same again"
+
+
+SAME_AGAIN = Setting()
+
+
+@dataclass(frozen=True, init=False)
+class Command:
+    """A whole command, by its words: those of ``template``, with ``values`` for ``{}`` and at the end.
+
+    A value is one word, whatever is in it.
+
+    >>> print(Command("kmip-data info {} --json", "owner's data"))
+    kmip-data info 'owner'"'"'s data' --json
+    """
+
+    words: tuple[str, ...]
+
+    def __init__(self, template: str, *values: object) -> None:
+        rest = [*map(str, values)]
+        words = [rest.pop(0) if word == "{}" else word for word in template.split()]
+        object.__setattr__(self, "words", (*words, *rest))
+
+    def __str__(self) -> str:
+        return shlex.join(self.words)
+
+
+Step = Setting | Command | str
+
+
+def joined_setting(settings: Iterable[Setting]) -> Setting:
+    """Return one setting with all values; a key with several values has a list of them.
+
+    >>> print(joined_setting([Setting(ignore="a"), Setting(ignore="b", header="no")]))
+    ignore=['a', 'b'], header='no'
+    """
+    joined: dict[str, object] = {}
+    for setting in settings:
+        for key, value in setting.values.items():
+            earlier = values_of(joined.get(key))
+            values = [*earlier, *(added for added in values_of(value) if added not in earlier)]
+            joined[key] = values if len(values) > 1 else value
+    return Setting(joined)
+
+
+def as_steps(steps: Step | Sequence[Step] | None) -> list[Step]:
+    """Return the steps of an error, given as one, as several or as none."""
+    if steps is None:
+        return []
+    return [steps] if isinstance(steps, Setting | Command | str) else list(steps)
+
+
+def _literal(value: object) -> str:
+    """Return a value as Python writes it; numbers and booleans may be texts of a command line."""
+    if isinstance(value, str) and value in {"true", "false"}:
+        return value.title()
+    if isinstance(value, str) and value.isdecimal():
+        return value
+    return repr(value)
 
 
 class KmipDataError(Exception):
@@ -32,7 +124,7 @@ class KmipDataError(Exception):
     left
         Files that an unfinished command left on disk. Omit it if nothing was written.
     steps
-        What resolves the error: a step or a list of them (:mod:`kmip_data.steps`).
+        What resolves the error: a step or a list of them .
     """
 
     exit_code: ClassVar[int] = 1
@@ -212,7 +304,7 @@ def unknown_name_error(
     name: str,
     known: Sequence[str],
     *,
-    command: Step | Sequence[Step] = Command("kmip-data list --all"),  # noqa: B008 -- it never changes
+    command: Step | Sequence[Step] = Command("kmip-data list --all"),
     listed: Sequence[str] | None = None,
     where: str = "",
 ) -> UsageError:

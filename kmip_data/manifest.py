@@ -11,9 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
-from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
+from kmip_data.errors import Command, DamagedInput, UsageError, unknown_name_error
 from kmip_data.registry import PLUGIN_OBJECTS
-from kmip_data.steps import Command
 from kmip_data.strict_model import Digest, StrictModel, read_shipped, shipped_datasets
 from kmip_data.text import address_without_secrets
 

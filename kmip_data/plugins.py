@@ -28,6 +28,7 @@ from kmip_data.errors import (
     CheckFailed,
     DamagedInput,
     KmipDataError,
+    Setting,
     UsageError,
     unknown_name_error,
 )
@@ -36,7 +37,6 @@ from kmip_data.files.small_files import first_problem, json_digest, read_small_f
 from kmip_data.manifest import Manifest, dataset_names
 from kmip_data.registry import PLUGIN_OBJECTS, Plugin, PluginObject
 from kmip_data.runtime.signals import Ended
-from kmip_data.steps import Setting
 from kmip_data.strict_model import shipped_datasets, shipped_names
 
 PLUGINS_VARIABLE = "KMIP_DATA_PLUGINS"
@@ -214,7 +214,7 @@ def _not_loaded_error(config: str, name: str, source: str, digest: str) -> Usage
         found=f"SHA-256 {digest}",
         steps=[
             f"if you trust it, load it (or set {PLUGINS_VARIABLE})",
-            Setting({"plugin": source}),
+            Setting(plugin=source),
         ],
     )
 

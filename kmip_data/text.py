@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 import time
 import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
-
-from kmip_data.steps import values_of
 
 #: Dataset parameter -> command-line option; all others are set with ``--set KEY=VALUE``.
 PARAMETER_OPTIONS = {
@@ -280,10 +277,20 @@ def dataset_name_from(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-_.")[:63].rstrip("-_.")
 
 
+def values_of(value: object) -> list[object]:
+    """Return the values of a key: those of a list, one, or none."""
+    if isinstance(value, list | tuple):
+        return [*value]
+    return [] if value is None else [value]
+
+
 def option_words(parameters: Mapping[str, object], prefix: str = "") -> list[str]:
     """Return parameters as words of a command line, leaving out those that are ``None``.
 
     ``prefix`` is put before the keys of ``--set``.
+
+    >>> option_words({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
+    ['--k', '32', '--set', 'category=Bag', '--set', 'category=Cap']
     """
     words = []
     for name, value in parameters.items():
@@ -294,15 +301,6 @@ def option_words(parameters: Mapping[str, object], prefix: str = "") -> list[str
             else:
                 words += ["--set", f"{prefix}{name}={text}"]
     return words
-
-
-def parameters_as_options(parameters: Mapping[str, object], prefix: str = "") -> str:
-    """Format parameters as command-line options, leaving out those that are ``None``.
-
-    >>> parameters_as_options({"k": 32, "limit": None, "category": ["Bag", "Cap"]})
-    '--k 32 --set category=Bag --set category=Cap'
-    """
-    return shlex.join(option_words(parameters, prefix))
 
 
 def format_parameters(parameters: Mapping[str, object]) -> str:

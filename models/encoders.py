@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 from torch import Tensor, nn
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
 from kmip_data.models.layers.edge_list import neighbor_sum
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
-from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from kmip_data.graphs.encoding import Encoding

@@ -12,7 +12,7 @@ from kmip_data.arrays import U8
 from kmip_data.builds.home import Build
 from kmip_data.columns.column_roles import ColumnRoles, column_roles_on_card
 from kmip_data.columns.part_masks import PART_ARRAYS
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, Step, UsageError
 from kmip_data.files.atomic_writes import (
     build_marker_content,
     folder_lock,
@@ -28,7 +28,6 @@ from kmip_data.pipelines.engine.finish import read_record_table, write_split
 from kmip_data.pipelines.engine.repeated_items import RepeatCounter
 from kmip_data.pipelines.parameters import BaseSplitParams, check_params
 from kmip_data.pipelines.units_and_splits import apply_split
-from kmip_data.steps import Command, Setting, Step
 from kmip_data.text import option_words
 
 
@@ -122,13 +121,13 @@ def remedy_for_empty_part(card: Card, split: str, part: str) -> list[Step]:
     if is_own_data and records < len(PARTS):
         return [f"add {unit} to the files: a split needs {len(PARTS)}"]
     if card.parameters.get("limit"):
-        return ["use more records, or all", Setting({"limit": None})]
+        return ["use more records, or all", Setting(limit=None)]
     if is_own_data and card.splits[split].rule == "given":
         donor = "" if part == "train" else "train "
         remedy = f"put some {donor}{unit} into {part} in the files"
         if column := _part_column(card):
             remedy = f"write {part} into some {donor}rows of the column {column!r}"
-        return [f"{remedy} and build again, or redraw all parts", Setting({"split_rule": "random"})]
+        return [f"{remedy} and build again, or redraw all parts", Setting(split_rule="random")]
     return []
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from kmip_data.arrays import I64, U8, Array
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Step, UsageError
 from kmip_data.files.small_files import json_digest
 from kmip_data.format.card import Card, Receipt
 from kmip_data.format.graph_record import GraphRecord
@@ -33,7 +33,6 @@ from kmip_data.pipelines.parameters import (
     check_params,
 )
 from kmip_data.registry import PLUGIN_OBJECTS
-from kmip_data.steps import Command, Step
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from kmip_data.builds.home import (
     newest_match,
     unused_name,
 )
-from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.errors import DamagedInput, OutOfResources, Setting, UsageError
 from kmip_data.files.atomic_writes import folder_lock, refuse_links, remove_empty_folder
 from kmip_data.files.path_errors import absolute_path, occupied_error
 from kmip_data.format.card import INCOMPLETE, Card
@@ -35,7 +35,6 @@ from kmip_data.pipelines.raw.copies import has_published_members, list_copies, r
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
-from kmip_data.steps import Setting
 from kmip_data.text import dataset_name_from
 
 
@@ -120,7 +119,7 @@ def build_dataset(
             if raw.content_digest != build.card.content_digest:
                 raise UsageError(
                     f"{build.path} was not built from the raw files in {raw.path}.",
-                    steps=["use the archive that it was built from", Setting({"archive": "PATH"})],
+                    steps=["use the archive that it was built from", Setting(archive="PATH")],
                 ) from None
             add_split(
                 build,
@@ -337,7 +336,7 @@ def _check_limit(pipeline: AnyPipeline, params: BuildParams) -> None:
     if pipeline.one_unit and params.limit is not None:
         raise UsageError(
             f"{pipeline.manifest.name} is a single graph: limit={params.limit} only sets the size of a sample.",
-            steps=[Setting({"sample": True}), Setting({"limit": None})],
+            steps=[Setting(sample=True), Setting(limit=None)],
         )
 
 
@@ -355,13 +354,13 @@ def _check_name(name: str, home: Home) -> None:
     if name.lower() in dataset_names():
         raise UsageError(
             f"{name!r} is the name of a dataset that kmip-data ships.",
-            steps=Setting({"name": unused_name(f"my-{name.lower()}", home)}),
+            steps=Setting(name=unused_name(f"my-{name.lower()}", home)),
         )
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             f"{name!r} cannot be the name of a dataset.",
             expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
-            steps=Setting({"name": unused_name(_similar_valid_name(name), home)}),
+            steps=Setting(name=unused_name(_similar_valid_name(name), home)),
         )
 
 

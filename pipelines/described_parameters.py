@@ -14,12 +14,11 @@ from kmip_data.columns.column_roles import (
     html_table,
     toml_value,
 )
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import Command, DamagedInput, UsageError
 from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.card import Card
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.own_pipeline import OwnParams, OwnPipeline
-from kmip_data.steps import Command
 from kmip_data.strict_model import StrictModel
 
 _MAX_BYTES = 2**23  #: largest description

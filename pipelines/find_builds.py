@@ -38,13 +38,12 @@ from kmip_data.builds.home import (
     rebuild_command,
     refuse_unreadable_cards,
 )
-from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.errors import Command, Setting, Step, UsageError, unknown_name_error
 from kmip_data.files.path_errors import path_instead_of_name_error
 from kmip_data.format.card import Card
 from kmip_data.format.schema import Schema
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.steps import Command, Setting, Step
 from kmip_data.text import option_words
 
 
@@ -210,7 +209,7 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
     if sample and not is_shipped:
         raise UsageError(
             f"{name} has no sample: samples are generated only for published datasets.",
-            steps=Setting({"sample": None}),
+            steps=Setting(sample=None),
         )
 
     # 2. The dataset has no such build.
@@ -225,7 +224,7 @@ def _find_named(name: str, parameters: Mapping[str, object], home: Home, *, samp
     if similar:
         steps.insert(0, f"use {' or '.join(map(repr, similar[:3]))} instead, or build this one")
     elif builds and not sample:
-        steps.append(Setting({"sample": True}))
+        steps.append(Setting(sample=True))
     raise UsageError(
         f"There is no finished build of {' '.join([name, *options])} under {home.built}.",
         found=", ".join(build.path.name for build in builds) or "none",
@@ -267,7 +266,7 @@ def check_card(
             steps=Setting({unknown[0]: None}),
         )
     if differing == ["sample"] and sample:
-        raise UsageError(f"{location} is not a sample.", steps=Setting({"sample": None}))
+        raise UsageError(f"{location} is not a sample.", steps=Setting(sample=None))
     if differing:
         raise UsageError(
             f"{location} is another build.",

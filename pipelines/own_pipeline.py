@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 from pydantic import Field, field_validator
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, OpenQuestions, UsageError
+from kmip_data.errors import DamagedInput, OpenQuestions, Setting, UsageError
 from kmip_data.files.path_errors import (
     absent_file_error,
     absolute_path,
@@ -30,7 +30,6 @@ from kmip_data.pipelines.formats.text import UnknownEncoding
 from kmip_data.pipelines.own_split import OwnSplitParams, own_split
 from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw.copies import receipt_of_members, store_own_files
-from kmip_data.steps import Setting
 from kmip_data.strict_model import StrictModel
 
 KEY_LENGTH = 160  #: maximum length of record keys in bytes
@@ -231,7 +230,7 @@ class OwnPipeline(Pipeline[P, OwnSplitParams]):
         )
 
 
-_SKIP = Setting({"on_error": "skip"})
+_SKIP = Setting(on_error="skip")
 
 
 def _joined_questions(errors: Iterable[DamagedInput]) -> dict[str, Setting]:

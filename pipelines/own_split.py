@@ -13,13 +13,12 @@ from pydantic import Field, model_validator
 
 from kmip_data.arrays import I64, U8, Array, Bools
 from kmip_data.columns.labels import NO_CLASS
-from kmip_data.errors import UsageError
+from kmip_data.errors import Setting, Step, UsageError
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, SCAFFOLD_DOC, Column
 from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
 from kmip_data.graphs.split_rules import count_of_fraction, scaffold_split
 from kmip_data.pipelines.base import RecordTable, Split
 from kmip_data.pipelines.parameters import BaseSplitParams, check_fold, random_split
-from kmip_data.steps import Setting, Step
 from kmip_data.text import is_likely_typo, nearest_name
 
 SCAFFOLD_RULE = "scaffold"  #: rule of molecules that are built from SMILES
@@ -116,7 +115,7 @@ def own_split(
             raise UsageError(
                 f"{rule!r} divides {level}s, but {'nodes' if divides_nodes else 'graphs'} are to be "
                 "divided.",
-                steps=["use a column of parts of them", Setting({"split_rule": "random"})],
+                steps=["use a column of parts of them", Setting(split_rule="random")],
             )
         name = rule
         if folds > 1:
@@ -187,7 +186,7 @@ def _group_column(records: RecordTable, *, divides_nodes: bool) -> Column | None
             f"{_group_name(column)!r} groups {column.level}s, but a split divides {level}s.",
             steps=[
                 f"build again with a column of {level}s as group, or without one",
-                Setting({"group": None}),
+                Setting(group=None),
             ],
         )
     return column
@@ -197,8 +196,8 @@ def _given_parts_error(column: Column, parts: str) -> UsageError:
     """Return the error for groups of files that give their parts."""
     group = _group_name(column)
     return UsageError(
-        f"{Setting({'group': group})} is for a random split, but the files have {parts}.",
-        steps=[Setting({"split_rule": "random"}), Setting({"group": None})],
+        f"{Setting(group=group)} is for a random split, but the files have {parts}.",
+        steps=[Setting(split_rule="random"), Setting(group=None)],
     )
 
 
@@ -223,9 +222,9 @@ def _check_group_count(groups: I64, column: Column, params: OwnSplitParams) -> N
             f"The labelled items have {count} different {values} of {_group_name(column)!r} for {parts} "
             "parts.",
             steps=[
-                Setting({"val_fraction": 0}),
-                Setting({"test_fraction": 0}),
-                Setting({"group": None}),
+                Setting(val_fraction=0),
+                Setting(test_fraction=0),
+                Setting(group=None),
             ],
         )
 
@@ -396,7 +395,7 @@ def _given_parts(records: RecordTable, params: OwnSplitParams) -> tuple[str, str
         step: Step = "one of these rules, or the parts in a column split of the files"
         # Another rule is another experiment: suggest it only for a likely typo.
         if close and is_likely_typo(rule, close):
-            step = Setting({"split_rule": close})
+            step = Setting(split_rule=close)
         raise UsageError(
             f"There is no rule or column of parts {rule!r}.",
             expected=", ".join(rules),

@@ -16,9 +16,8 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticUndefined
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, Step, UsageError
 from kmip_data.files.small_files import reword_pydantic_problem
-from kmip_data.steps import Command, Setting, Step
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import PARAMETER_OPTIONS, count_with_noun, is_likely_typo, nearest_name
 
@@ -110,7 +109,7 @@ def check_fold(dataset: str, fold: int, folds: int, *, drawn: bool = False) -> N
         )
     error = UsageError(
         f"{dataset} has {count_with_noun(folds, 'fold')}: there is no fold {fold}.",
-        steps=Setting({"folds": "0" if folds == 1 else f"0..{folds - 1}"}),
+        steps=Setting(folds="0" if folds == 1 else f"0..{folds - 1}"),
     )
     error.correction = (f"fold={fold}", "fold=0")
     raise error

@@ -13,9 +13,8 @@ import click
 from kmip_data.cli.shared.dataset_options import DatasetParameters
 from kmip_data.cli.shared.options import typed_options
 from kmip_data.cli.shared.targets import dataset_name_of_file
-from kmip_data.errors import DamagedInput, UsageError
-from kmip_data.steps import Command, Setting, Step
-from kmip_data.text import parameters_as_options
+from kmip_data.errors import Command, DamagedInput, Setting, Step, UsageError
+from kmip_data.text import option_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +51,7 @@ def build_own_data(
     if sample:
         raise UsageError(
             f"{recipe!r} builds from your own files; a sample is generated without any.",
-            steps=Setting({"sample": None}),
+            steps=Setting(sample=None),
         )
     if len(archives) + ("images" in parameters.source) > 1:
         raise _too_many_archives_error(recipe, archives, parameters.source.get("name", "NAME"))
@@ -64,7 +63,7 @@ def build_own_data(
             f"{recipe!r} builds a dataset from your own files, and needs a name for it.",
             expected=f"--name NAME and {_SOURCE_OPTIONS[recipe]}",
             found="no --name",
-            steps=Setting({"name": dataset_name_of_file(example, home)}),
+            steps=Setting(name=dataset_name_of_file(example, home)),
         )
 
     if like := source.get("like"):
@@ -141,7 +140,7 @@ def build_command_after_dry_run(
     if "--home" in typed_options():
         words += ["--home", home.path]
     command = Command("kmip-data build {} --name", recipe, name, *words)
-    return f"{command} {parameters_as_options(options)}".strip()
+    return f"{command} {shlex.join(option_words(options))}".strip()
 
 
 def one_archive_steps(recipe: str, name: str) -> list[Step]:

@@ -10,7 +10,7 @@ from kmip_data.cli.shared.output import format_facts, format_table
 from kmip_data.errors import UsageError
 from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.targets import require_trainable, target_column, target_type_of
-from kmip_data.text import list_names, parameters_as_options
+from kmip_data.text import list_names, option_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,7 +68,7 @@ def _next_step(build: Build, split: str, parameters: DatasetParameters) -> str:
 
     step = f"train {selection}"
     if split != card.default_split:
-        step += f" {parameters_as_options(card.splits[split].parameters, 'data.split.')}"
+        step += f" {shlex.join(option_words(card.splits[split].parameters, 'data.split.'))}"
     if not _has_targets(build):
         from kmip_data.models.training.config.presets import preset_owner
 
@@ -190,7 +190,7 @@ def _selecting_argument(build: Build, parameters: DatasetParameters) -> str:
     from kmip_data.builds.home import Home
 
     card = build.card
-    options = parameters_as_options(parameters.records)
+    options = shlex.join(option_words(parameters.records))
     if build.path.parent != Home.locate().built:
         return shlex.quote(str(build.path))
     is_shipped = _is_shipped(card)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.cli.shared.output import WANTS_JSON_META_KEY
-from kmip_data.steps import Command
+from kmip_data.errors import Command
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,8 +14,8 @@ from kmip_data import errors
 from kmip_data.cli.shared.command_classes import help_command
 from kmip_data.cli.shared.completed_steps import is_data_name
 from kmip_data.cli.shared.printed_commands import ParsedCommand
+from kmip_data.errors import Command, Setting, Step
 from kmip_data.files.path_errors import DISK_FULL_ERRNOS, disk_error
-from kmip_data.steps import Command, Setting, Step
 from kmip_data.text import PARAMETER_OPTIONS, is_likely_typo, nearest_names
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def error_for_user(
         return errors.OutOfResources(
             "Out of memory.",
             found=str(error) or None,
-            steps=["use smaller batches, or one worker", Setting({"jobs": 1})],
+            steps=["use smaller batches, or one worker", Setting(jobs=1)],
         )
     if isinstance(error, OSError) and error.errno in DISK_FULL_ERRNOS:
         path = Path(error.filename or ".")

@@ -10,9 +10,8 @@ from functools import cached_property
 import click
 
 from kmip_data.cli.shared.printed_commands import with_typed_options
-from kmip_data.errors import KmipDataError
-from kmip_data.steps import Command, Setting, Step, Values, values_of
-from kmip_data.text import PARAMETER_OPTIONS, strip_secrets
+from kmip_data.errors import Command, KmipDataError, Setting, Step, Values
+from kmip_data.text import PARAMETER_OPTIONS, strip_secrets, values_of
 
 #: Commands whose line is not repeated with another name: they remove data.
 _DESTRUCTIVE_COMMANDS = {"remove"}

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 import click
 
-from kmip_data.steps import Setting, joined_setting, values_of
-from kmip_data.text import one_line
+from kmip_data.errors import Setting, joined_setting
+from kmip_data.text import one_line, values_of
 
 _SETTING = re.compile(r"\w+=.*", re.DOTALL)  #: such as ``task=regression``
 

@@ -11,8 +11,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.output import Json
-from kmip_data.errors import conflicting_values_error, unknown_name_error
-from kmip_data.steps import Command
+from kmip_data.errors import Command, conflicting_values_error, unknown_name_error
 from kmip_data.text import PARAMETER_OPTIONS
 
 if TYPE_CHECKING:

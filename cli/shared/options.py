@@ -20,9 +20,8 @@ from click.core import ParameterSource
 
 from kmip_data.cli.shared.command_classes import help_command
 from kmip_data.cli.shared.targets import BUILD
-from kmip_data.errors import UsageError
+from kmip_data.errors import Setting, UsageError
 from kmip_data.files.path_errors import absent_file_error, absolute_path
-from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home

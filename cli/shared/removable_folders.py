@@ -10,13 +10,12 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from kmip_data.builds.home import Home, list_builds
-from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.errors import Command, UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.files.folder_marker import MARKER_NAME, foreign_files_error
 from kmip_data.files.small_files import read_json
 from kmip_data.format.card import CARD_NAME
-from kmip_data.steps import Command
 from kmip_data.text import count_with_noun, is_likely_typo
 
 FolderKind = Literal["build", "unfinished build", "raw files", "run"]

@@ -17,8 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kmip_data.errors import MAX_LISTED_NAMES, UsageError, error_with_correction, unknown_name_error
-from kmip_data.steps import Command, Setting, Step
+from kmip_data.errors import (
+    MAX_LISTED_NAMES,
+    Command,
+    Setting,
+    Step,
+    UsageError,
+    error_with_correction,
+    unknown_name_error,
+)
 from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, nearest_names
 
 if TYPE_CHECKING:
@@ -155,10 +162,10 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
                 steps=Command("kmip-data build pyg --set class=MODULE:CLASS --name NAME"),
             )
         if self.kinds == ("sweep",) and name in shipped_names("models"):
-            meant = Setting({"model": ",".join(filter(None, [params.get("model"), name]))})
+            meant = Setting(model=",".join(filter(None, [params.get("model"), name])))
             return error_with_correction(f"{name!r} is a model, not a sweep.", name, meant, meant)
         if self.kinds == ("sweep",) and is_dataset:
-            meant = Setting({"dataset": name})
+            meant = Setting(dataset=name)
             return error_with_correction(f"{name!r} is a dataset, not a sweep.", name, meant, meant)
         if self.kinds == ("dataset",) and builds:
             return UsageError(

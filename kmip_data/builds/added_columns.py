@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import FailFast, model_validator
 
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
-from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
+from kmip_data.errors import Command, DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.small_files import (
     json_digest,
@@ -27,7 +27,6 @@ from kmip_data.format.card import (
 )
 from kmip_data.format.schema import Schema, parse_schema
 from kmip_data.graphs.encoding import Encoding, parse_encoding
-from kmip_data.steps import Command
 from kmip_data.strict_model import StrictModel
 
 

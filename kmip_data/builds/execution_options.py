@@ -10,9 +10,8 @@ from typing import Any, Literal, TypedDict, get_args
 
 from pydantic import ByteSize, TypeAdapter, ValidationError
 
-from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.errors import Command, Setting, UsageError, unknown_name_error
 from kmip_data.runtime.extras import require_extra
-from kmip_data.steps import Command, Setting
 
 EngineName = Literal["processes", "dask"]
 
@@ -88,7 +87,7 @@ class ExecutionOptions:
         elif options.scheduler is not None:
             raise UsageError(
                 f"A scheduler ({options.scheduler}) belongs to the engine dask.",
-                steps=Setting({"engine": "dask"}),
+                steps=Setting(engine="dask"),
             )
         if options.memory is None:
             return options

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import SAME_AGAIN, Command, DamagedInput, UsageError
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.files.small_files import read_small_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import SAME_AGAIN, Command
 from kmip_data.text import count_with_noun, format_parameters, timestamp
 
 if TYPE_CHECKING:

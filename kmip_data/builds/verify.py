@@ -22,7 +22,7 @@ from kmip_data.builds.added_columns import (
 from kmip_data.builds.files_of_build import foreign_file_notes
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
 from kmip_data.columns.column_roles import column_roles_on_card
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import Command, DamagedInput, UsageError
 from kmip_data.files.atomic_writes import build_marker_content, marker_content
 from kmip_data.files.folder_marker import MARKER_NAME
 from kmip_data.files.small_files import (
@@ -43,7 +43,6 @@ from kmip_data.format.split_files import (
     read_split,
 )
 from kmip_data.runtime.parallel import run_in_ranges
-from kmip_data.steps import Command
 from kmip_data.strict_model import read_shipped, shipped_datasets, shipped_names
 
 

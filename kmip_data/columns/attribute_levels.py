@@ -15,9 +15,8 @@ import numpy as np
 from kmip_data.arrays import Bools
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.part_masks import PART_ARRAYS
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.format.schema import ItemForm
-from kmip_data.steps import Setting
 from kmip_data.strict_model import StrictModel
 
 
@@ -136,7 +135,7 @@ class AttributeLevels:
                 found=" ".join(others) or None,
                 steps=[
                     "pad before torch.save",
-                    Setting({"ignore": [*self._problems]}),
+                    Setting(ignore=[*self._problems]),
                 ],
             )
         return levels

@@ -11,10 +11,9 @@ from typing import Any, ClassVar, Literal, get_args
 from pydantic import ValidationError
 
 from kmip_data.columns.labels import TaskName
-from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
+from kmip_data.errors import Command, DamagedInput, UsageError, unknown_name_error
 from kmip_data.files.small_files import first_problem, read_toml
 from kmip_data.format.schema import FieldKind
-from kmip_data.steps import Command
 from kmip_data.strict_model import StrictModel
 
 _MAX_BYTES = 2**23  #: largest description: 8 MiB, about 50,000 columns

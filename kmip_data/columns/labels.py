@@ -17,9 +17,8 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array, Bools
 from kmip_data.columns.column_statistics import narrowest_integer_dtype
-from kmip_data.errors import DamagedInput, OpenQuestions
+from kmip_data.errors import DamagedInput, OpenQuestions, Setting, Step
 from kmip_data.format.schema import Column
-from kmip_data.steps import Setting, Step
 from kmip_data.text import count_with_noun
 
 TaskName = Literal["classification", "multilabel", "regression"]
@@ -33,8 +32,8 @@ _MAX_LISTED_CLASSES = 128  #: classes up to which their labels can be listed in 
 _CERTAIN_CLASSES = 20
 #: Above that, labels may be numbers if values have fewer rows than this on average.
 _ROWS_PER_CLASS = 3
-_CLASSIFICATION = Setting({"task": "classification"})
-_REGRESSION = Setting({"task": "regression"})
+_CLASSIFICATION = Setting(task="classification")
+_REGRESSION = Setting(task="regression")
 
 
 @dataclass(frozen=True)
@@ -244,7 +243,7 @@ def fitting_task(
     problem = ": numbers, or labels of which some are missing"
     if task:
         problem = f", which does not fit {task}"
-    steps: list[Step] = [Setting({"task": name}) for name in fitting]
+    steps: list[Step] = [Setting(task=name) for name in fitting]
     if not is_missing_clear:
         steps.insert(0, "write 0 for -1 if it is a class; in a regression, it is a number")
     raise DamagedInput(
@@ -329,8 +328,8 @@ def classes_option(values: Iterable[int], max_classes: int) -> Setting:
     classes = sorted({*values})
     are_numbered = classes == list(range(len(classes)))
     if 1 < len(classes) <= _MAX_VALUES_SHOWN and not are_numbered:
-        return Setting({"classes": ",".join(map(str, classes))})
-    return Setting({"classes": max(2, min(max(classes, default=0) + 1, max_classes))})
+        return Setting(classes=",".join(map(str, classes)))
+    return Setting(classes=max(2, min(max(classes, default=0) + 1, max_classes)))
 
 
 def targets_as_numbers(targets: Array, classes: Sequence[str]) -> Array:
@@ -397,7 +396,7 @@ class LabelStatistics:
             if len(names) > allowed:
                 remedy: Step = "choose another column as label"
                 if len(names) <= MAX_CLASSES:
-                    remedy = Setting({"classes": len(names)})
+                    remedy = Setting(classes=len(names))
                 raise DamagedInput(
                     f"{column!r} has {len(names)} distinct strings: {_list_values(names)}.",
                     steps=remedy,
@@ -407,9 +406,7 @@ class LabelStatistics:
             value for value in self.counts if isinstance(value, int) and value != NO_CLASS
         )
         if not numbers:
-            raise DamagedInput(
-                f"No point has a label in {column!r}.", steps=Setting({"label": "none"})
-            )
+            raise DamagedInput(f"No point has a label in {column!r}.", steps=Setting(label="none"))
         if count is None and numbers[-1] in _VOID_LABELS and len(numbers) <= _MAX_LISTED_CLASSES:
             raise _void_error(numbers, column)
         if numbers[0] < 0 or numbers[-1] >= allowed:
@@ -458,7 +455,7 @@ def _void_error(numbers: Sequence[int], column: str) -> OpenQuestions:
         f"The labels in {column!r} are {_list_values(numbers)}: {last} may be a class, or mark points "
         f"without one: {' or '.join(f'classes={choice}' for choice in choices)}"
     )
-    return OpenQuestions({question: Setting({"classes": choices[-1]})})
+    return OpenQuestions({question: Setting(classes=choices[-1])})
 
 
 def _list_values(values: Sequence[int | str] | Counter[int | str]) -> str:

@@ -16,7 +16,7 @@ from torch_geometric.transforms import Compose
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import Build, Home, home_argument
 from kmip_data.datasets.pyg_arguments import accept_root_and_split
-from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.errors import Command, UsageError, unknown_name_error
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.schema import View
 from kmip_data.format.split_files import PARTS, TRAIN_AND_VAL, part_name
@@ -24,7 +24,6 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.find_builds import ensure_split, find_or_build, parameter_names
 from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset, unknown_part_error
-from kmip_data.steps import Command
 
 Folder = str | os.PathLike[str]
 Transform = Callable[[Data], Data]

@@ -18,11 +18,10 @@ from kmip_data.datasets.base import (
 )
 from kmip_data.datasets.inputs import replace_city_inputs
 from kmip_data.datasets.pyg_arguments import accept_pyg_order, require_value
-from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.errors import Command, Step, UsageError, unknown_name_error
 from kmip_data.format.card import CARD_NAME
 from kmip_data.graphs.city_columns import CoordinateMode, city_input_names, is_city
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.steps import Command, Step
 from kmip_data.text import is_likely_typo, nearest_name
 
 

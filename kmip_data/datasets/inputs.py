@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data
 
 from kmip_data.datasets.transforms import LocalDegreeProfile
-from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.errors import Command, UsageError, unknown_name_error
 from kmip_data.files.small_files import json_digest
 from kmip_data.format.card import Card
 from kmip_data.format.schema import View
@@ -21,7 +21,6 @@ from kmip_data.graphs.city_columns import (
     is_city,
 )
 from kmip_data.graphs.encodings.degree_profile import FIELDS
-from kmip_data.steps import Command
 
 DEGREE_PROFILE = "degree-profile"  #: name of the features that are computed from the edges
 

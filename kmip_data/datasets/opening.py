@@ -9,13 +9,12 @@ from typing import Any
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.datasets.base import Folder, Transform
-from kmip_data.errors import UsageError, answer_unknown_keywords
+from kmip_data.errors import Command, UsageError, answer_unknown_keywords
 from kmip_data.format.card import read_card
 from kmip_data.manifest import dataset_names
 from kmip_data.pipelines.find_builds import check_card, find_build
 from kmip_data.plugins import import_installed_plugin
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.steps import Command
 
 
 @answer_unknown_keywords(

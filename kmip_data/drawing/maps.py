@@ -30,7 +30,7 @@ from kmip_data.drawing.style import (
     current_style,
     sequential_colors,
 )
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, UsageError
 from kmip_data.format.build_facts import field_names
 from kmip_data.format.card import SplitEntry
 from kmip_data.format.reader import check_values
@@ -38,7 +38,6 @@ from kmip_data.format.schema import COORDINATE_ENCODING, EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, PART_CODES
 from kmip_data.graphs.city_columns import is_city, project_to_metres
 from kmip_data.reading.store import ShardStore, shared_store
-from kmip_data.steps import Command
 from kmip_data.text import count_with_noun, format_length, format_parameters, round_length
 
 if TYPE_CHECKING:

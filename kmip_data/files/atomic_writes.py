@@ -34,7 +34,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from kmip_data.errors import FolderInUse, OutOfResources, UsageError
+from kmip_data.errors import SAME_AGAIN, FolderInUse, OutOfResources, Step, UsageError
 from kmip_data.files.folder_marker import (
     MARKER_NAME,
     foreign_files_error,
@@ -45,7 +45,6 @@ from kmip_data.files.folder_marker import (
 from kmip_data.files.path_errors import convert_write_errors, occupied_error
 from kmip_data.files.small_files import readable_json
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import SAME_AGAIN, Step
 
 PARTIAL_SUFFIX = ".partial"  #: suffix of half-written files
 #: suffix of a lock file, or its name inside a folder whose parent is read-only

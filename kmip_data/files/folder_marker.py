@@ -8,9 +8,8 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, UsageError
 from kmip_data.files.small_files import open_regular_file, sha256_file
-from kmip_data.steps import Command
 
 MARKER_NAME = ".kmip-data"  #: name of the marker file
 MAX_MARKER_BYTES = 2**24  #: largest marker that is written and read: 100,000 outputs

@@ -12,8 +12,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
-from kmip_data.steps import SAME_AGAIN, Command, Step
+from kmip_data.errors import (
+    SAME_AGAIN,
+    Command,
+    DamagedInput,
+    KmipDataError,
+    OutOfResources,
+    Step,
+    UsageError,
+)
 from kmip_data.text import human_bytes, is_likely_typo, nearest_name, reword_python_problem
 
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:[:/]")

@@ -17,9 +17,8 @@ from typing import IO, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.errors import Step, UsageError, unknown_name_error
 from kmip_data.files.path_errors import check_resources, raise_damaged, unreadable_error
-from kmip_data.steps import Step
 from kmip_data.text import reword_python_problem
 
 try:

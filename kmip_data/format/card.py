@@ -19,14 +19,13 @@ from pydantic import (
     model_validator,
 )
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Step, UsageError
 from kmip_data.files.folder_marker import read_marker
 from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.small_files import read_model, read_small_file, sealed_json
 from kmip_data.format.schema import FieldKind, Schema, parse_schema, shard_member_name
 from kmip_data.format.split_files import parts_in_order
 from kmip_data.manifest import Standardisation, dataset_names, load_manifest
-from kmip_data.steps import Command, Step
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import count_with_noun, format_parameters, one_line
 

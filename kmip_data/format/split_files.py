@@ -14,11 +14,10 @@ import numpy as np
 from pydantic import Json
 
 from kmip_data.arrays import I64, U8, Array, Integers
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Step
 from kmip_data.files.path_errors import raise_damaged
 from kmip_data.files.small_files import canonical_json, read_small_file
 from kmip_data.format.writer import file_bytes, open_memory_file, write_text_attribute
-from kmip_data.steps import Step
 from kmip_data.strict_model import StrictModel
 
 PARTS: tuple[str, ...] = ("train", "val", "test")

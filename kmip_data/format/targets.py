@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, Step, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.schema import LINK_ATTRIBUTE, Column, Schema
 from kmip_data.manifest import dataset_names, load_manifest
-from kmip_data.steps import Command, Setting, Step
 
 #: type of the targets: a value of ``training.task``, or links
 TargetType = Literal["classification", "multilabel", "regression", "links"]

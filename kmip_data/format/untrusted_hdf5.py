@@ -28,10 +28,9 @@ from h5py import h5a, h5d, h5g, h5l, h5o, h5s, h5t, h5z
 from pydantic import BaseModel, ValidationError
 
 from kmip_data.arrays import DType
-from kmip_data.errors import KmipDataError
+from kmip_data.errors import Command, KmipDataError
 from kmip_data.files.path_errors import check_version, raise_damaged
 from kmip_data.files.small_files import first_problem, open_regular_file
-from kmip_data.steps import Command
 
 M = TypeVar("M", bound=BaseModel)
 MAX_OBJECTS = 1_000

@@ -12,10 +12,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from kmip_data.arrays import I64, Array, Integers
-from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
+from kmip_data.errors import Command, DamagedInput, UsageError, unknown_name_error
 from kmip_data.format.schema import Column
 from kmip_data.registry import import_modules_in, with_plugin_entries
-from kmip_data.steps import Command
 
 MAX_PARAMETER = 1024  #: maximum number of eigenvectors or steps
 

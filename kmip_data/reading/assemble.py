@@ -12,13 +12,12 @@ import numpy as np
 import torch
 
 from kmip_data.arrays import I64, Array, DType
-from kmip_data.errors import unknown_name_error
+from kmip_data.errors import Command, unknown_name_error
 from kmip_data.format.schema import EDGE_INDEX, NEIGHBOR, Column, ItemForm, Schema, View
 from kmip_data.reading import gather
 from kmip_data.reading.store import RowSource, ShardStore
 from kmip_data.runtime import memory, reused_buffers
 from kmip_data.runtime.paging import is_cold, request_pages
-from kmip_data.steps import Command
 
 Level = Literal["graph", "node", "edge"]
 

@@ -14,7 +14,7 @@ from torch_geometric.data import Data, Dataset
 from kmip_data.arrays import I64, Array
 from kmip_data.builds.added_columns import AddedColumnCard, find_encoding, read_added_column_card
 from kmip_data.builds.home import Build, added_column_names
-from kmip_data.errors import IncompleteBuildWarning, UsageError, unknown_name_error
+from kmip_data.errors import Command, IncompleteBuildWarning, UsageError, unknown_name_error
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format import targets
 from kmip_data.format.card import INCOMPLETE, Card, read_card
@@ -30,7 +30,6 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import BatchAssembler, ItemField, item_fields
 from kmip_data.reading.batching import collates_by_rows, make_batch, make_data
 from kmip_data.reading.store import shared_store
-from kmip_data.steps import Command
 from kmip_data.text import count_with_noun, is_likely_typo, nearest_name, one_line
 
 _OGB_NAMES = {"train": "train", "val": "valid", "test": "test"}  #: OGB's name of each part

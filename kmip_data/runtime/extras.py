@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from kmip_data.errors import MissingExtra
-from kmip_data.steps import Command
+from kmip_data.errors import Command, MissingExtra
 
 #: extra -> modules that it must make importable
 MODULES = {

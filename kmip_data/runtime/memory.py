@@ -15,8 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.errors import OutOfResources
-from kmip_data.steps import Step
+from kmip_data.errors import OutOfResources, Step
 from kmip_data.text import human_bytes
 
 CGROUPS = Path("/sys/fs/cgroup")  #: control groups: version 2 here, version 1 in ``memory``

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 
 from kmip_data.arrays import I64
 from kmip_data.builds.home import Build, Home, path_or_none, unused_name
-from kmip_data.errors import DamagedInput, KmipDataError
+from kmip_data.errors import Command, DamagedInput, KmipDataError, Setting
 from kmip_data.files.path_errors import absent_file_error
 from kmip_data.format.card import CARD_NAME
 from kmip_data.format.split_files import PART_CODES
@@ -28,7 +28,6 @@ from kmip_data.reading.assemble import BatchAssembler, item_fields
 from kmip_data.reading.batching import make_data
 from kmip_data.reading.store import ShardStore, shared_store
 from kmip_data.saving.save import save
-from kmip_data.steps import Command, Setting
 from kmip_data.text import dataset_name_from, option_words
 
 Comparable = str | os.PathLike[str] | Build | Iterable[Data]

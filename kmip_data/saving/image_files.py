@@ -8,10 +8,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import Setting, UsageError
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import Setting
 
 #: Image formats by file suffix, with reproducible metadata.
 IMAGE_METADATA: dict[str, dict[str, None]] = {
@@ -65,6 +64,6 @@ def image_suffix(path: Path) -> str:
         raise UsageError(
             f"A picture cannot be written as {path.name}.",
             expected=f"a name that ends in {', '.join(IMAGE_METADATA)}",
-            steps=Setting({"output": str(path.with_suffix(".png"))}),
+            steps=Setting(output=str(path.with_suffix(".png"))),
         )
     return suffix

@@ -21,7 +21,7 @@ from kmip_data.builds.files_of_build import WORK_FOLDER, foreign_file_notes
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import feature_problems
 from kmip_data.columns.labels import TaskName
-from kmip_data.errors import DamagedInput, UsageError, unknown_name_error
+from kmip_data.errors import DamagedInput, Setting, Step, UsageError, unknown_name_error
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import absolute_path
 from kmip_data.format.card import CARD_NAME, NAME_RULE, is_path_component
@@ -45,7 +45,6 @@ from kmip_data.saving.in_memory_pipeline import (
     SavedGraphs,
     update_digest,
 )
-from kmip_data.steps import Setting, Step
 from kmip_data.text import dataset_name_from, list_names
 
 
@@ -234,13 +233,13 @@ def check_new_folder(folder: Path, name: str, *, overwrite: bool = False) -> Non
         raise UsageError(
             f"A dataset cannot be called {name!r}.",
             expected=NAME_RULE,
-            steps=Setting({"name": dataset_name_from(name) or "my-graphs"}),
+            steps=Setting(name=dataset_name_from(name) or "my-graphs"),
         )
     # The name of a recipe, such as graphs, is allowed, because its builds have other names.
     if name in dataset_names() and not load_manifest(name).recipe:
         raise UsageError(
             f"The name {name!r} belongs to a dataset of this package.",
-            steps=Setting({"name": f"my-{name}"}),
+            steps=Setting(name=f"my-{name}"),
         )
 
 

@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from kmip_data.builds.home import Build
 from kmip_data.columns.part_masks import PART_ARRAYS
-from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
+from kmip_data.errors import SAME_AGAIN, KmipDataError, Setting, SourceUnavailable, UsageError
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.graphs.split_rules import count_of_fraction, shuffled_split
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -28,7 +28,6 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.saving.data_to_arrays import record_from_data
 from kmip_data.saving.in_memory_pipeline import IndicesOrMask, update_digest
 from kmip_data.saving.save import check_new_folder, save
-from kmip_data.steps import SAME_AGAIN, Setting
 
 #: Defaults that show that the argument ``split`` selects a part.
 _PART_DEFAULTS = (*PARTS, "trainval", inspect.Parameter.empty)
@@ -180,7 +179,7 @@ def _check_parts_differ(class_path: str, items: Sequence[object]) -> None:
     if len(digests) == 1 and len(items) > 1:
         raise UsageError(
             f"{class_path} has the same items in train, val and test.",
-            steps=["draw the split 80/10/10 of one of them", Setting({"split": "train"})],
+            steps=["draw the split 80/10/10 of one of them", Setting(split="train")],
         )
 
 

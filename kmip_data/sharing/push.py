@@ -16,7 +16,14 @@ from typing import Literal
 
 from kmip_data.builds.added_columns import find_encoding, read_added_column_card
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, added_column_names
-from kmip_data.errors import DamagedInput, KmipDataError, LicenseNotAccepted, UsageError
+from kmip_data.errors import (
+    Command,
+    DamagedInput,
+    KmipDataError,
+    LicenseNotAccepted,
+    Step,
+    UsageError,
+)
 from kmip_data.files.atomic_writes import final_name, folder_lock
 from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.format.build_files import PAGE_NAME, has_picture, metadata_files
@@ -26,7 +33,6 @@ from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.sharing.push_index import MAX_FILES, SHARE_NAME, PushedFile, PushIndex
 from kmip_data.sharing.remote import Remote, read_blocks
-from kmip_data.steps import Command, Step
 
 #: Identifiers of licenses on the hub. Other licenses are described by name and link.
 _LICENSES = {

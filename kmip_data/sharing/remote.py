@@ -14,14 +14,13 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
+from kmip_data.errors import SAME_AGAIN, KmipDataError, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import make_folder, write_file
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import MAX_BYTES, open_regular_file
 from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import RequestFailed
 from kmip_data.sharing.push_index import SHARE_NAME, PushIndex, damaged_error, parse_pushed
-from kmip_data.steps import SAME_AGAIN
 from kmip_data.text import address_without_secrets, strip_secrets
 
 _BLOCK_BYTES = 2**23  #: bytes of a file that are held in memory

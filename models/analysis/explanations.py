@@ -19,7 +19,7 @@ from kmip_data.arrays import F64, Array
 from kmip_data.builds.home import Home
 from kmip_data.drawing.explorer_page import ChosenKeys, GraphPredictions, Influence
 from kmip_data.drawing.style import CURVE_HUES, current_style, in_current_style, new_figure
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, UsageError
 from kmip_data.format.label_texts import label_text
 from kmip_data.format.targets import target_column
 from kmip_data.models.analysis.projections import Projections, collect_projections
@@ -32,7 +32,6 @@ from kmip_data.models.training.run.training_module import accumulate_metrics
 from kmip_data.models.training.tasks import Task
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.image_files import save_figure
-from kmip_data.steps import Command, Setting
 
 INFLUENCE_HOPS = 16  #: largest distance for which influence is summed
 NUM_INFLUENCE_NODES = 24  #: sampled nodes whose outputs are differentiated
@@ -71,7 +70,7 @@ def predict_record(
     if not 0 <= position < count:
         raise UsageError(
             f"The part {split} has no record {position}: give a record from 0 to {count - 1}.",
-            steps=Setting({"record": count - 1}),
+            steps=Setting(record=count - 1),
         )
     batch = data.record_batch(split, position)
     with (
@@ -226,9 +225,7 @@ def counts_by_class(run: str | Path, **options: Any) -> dict[str, object]:
     opened = open_run(run, **options)
     with opened.load_module() as module:
         if module.task.target_type != "classification":
-            raise UsageError(
-                f"{run} does not predict one class.", steps=Setting({"by_class": None})
-            )
+            raise UsageError(f"{run} does not predict one class.", steps=Setting(by_class=None))
         device = torch.device(opened.device.type)
         metrics = accumulate_metrics(module, opened.data, opened.parts, device)
     rows = {}

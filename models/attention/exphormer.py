@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.graphs.encodings.expander import MAX_COMPLETE_NODES
 from kmip_data.models.attention.gate import Gate, apply_gate, build_gate
 from kmip_data.models.attention.overflow import check_attention_weights
@@ -16,7 +16,6 @@ from kmip_data.models.layers.batch import Edges, GraphBatch, NeighborTable
 from kmip_data.models.layers.edge_list import EdgeList
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search.problem import check_heads, check_nodes
-from kmip_data.steps import Setting
 
 _NO_EXPANDER = Setting({"model.attention.expander": 0})
 

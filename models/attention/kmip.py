@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.fx.experimental.symbolic_shapes import guard_or_false
 
-from kmip_data.errors import UsageError, answer_unknown_keywords
+from kmip_data.errors import Setting, UsageError, answer_unknown_keywords
 from kmip_data.models.attention import reference
 from kmip_data.models.attention.gate import Gate, apply_gate, build_gate
 from kmip_data.models.attention.operators import (
@@ -25,7 +25,6 @@ from kmip_data.models.layers.linear import Linear
 from kmip_data.models.search import problem
 from kmip_data.models.search.topk import get_backend, search_op
 from kmip_data.runtime.memory import keep_alive_for_capture
-from kmip_data.steps import Setting
 
 Pointers = Tensor | Sequence[int] | None
 REFERENCE_BACKEND = "reference"  #: backend that evaluates the formula in torch operations
@@ -125,7 +124,7 @@ def kmip_attention_with_weights(  # noqa: PLR0913 -- options, by keyword
         raise UsageError(
             "torch.func and forward-mode derivatives cannot differentiate k-MIP attention's kernels.",
             steps=[
-                Setting({"backend": REFERENCE_BACKEND}),
+                Setting(backend=REFERENCE_BACKEND),
                 "instead of vmap, concatenate the batch along the heads, or along the rows with query_ptr",
             ],
         )

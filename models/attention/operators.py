@@ -16,12 +16,11 @@ from torch import Tensor
 from torch._C._functorch import peek_interpreter_stack
 from torch.autograd import forward_ad
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import Setting, UsageError
 from kmip_data.graphs.knn_and_radius_graphs import pointers_from_numbers
 from kmip_data.models.attention import torch_kernels
 from kmip_data.models.kernel_availability import can_use_triton_kernels
 from kmip_data.models.search.problem import check_largest_scores
-from kmip_data.steps import Setting
 
 MAX_TRITON_K = 1024  #: largest k of the Triton kernels, as one program holds all keys of a query
 
@@ -148,7 +147,7 @@ def _refuse_second_derivative(*_: object) -> NoReturn:
         "k-MIP attention has no second derivative by a backward pass (create_graph=True).",
         steps=[
             "PyTorch differentiates the reference any number of times",
-            Setting({"backend": "reference"}),
+            Setting(backend="reference"),
         ],
     )
 

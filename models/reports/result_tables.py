@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kmip_data.errors import DamagedInput, KmipDataError, UsageError, unknown_name_error
+from kmip_data.errors import DamagedInput, KmipDataError, Setting, UsageError, unknown_name_error
 from kmip_data.files.small_files import json_digest
 from kmip_data.format.card import coverage_suffix, label_of_dataset
 from kmip_data.graphs.molecule_fields import ATOM_FIELDS
@@ -40,7 +40,6 @@ from kmip_data.models.training.run.result import RunResult, is_edited, read_resu
 from kmip_data.models.training.run.run_folder import MAX_METRIC, RESULT_NAME
 from kmip_data.models.training.run.summary import sample_std
 from kmip_data.pipelines.find_builds import parameters_with_defaults
-from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from kmip_data.models.training.run.finished_run import OpenedRun
@@ -231,7 +230,7 @@ def tables_of_runs(
             "model",
             against,
             models,
-            command=Setting({"against": models[0]}),
+            command=Setting(against=models[0]),
             where="among the runs",
         )
     # Runs by table, row, and fold and seed.

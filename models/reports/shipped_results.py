@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from kmip_data.errors import NotReproduced, UsageError, unknown_name_error
+from kmip_data.errors import NotReproduced, Setting, UsageError, unknown_name_error
 from kmip_data.files.small_files import json_digest, sha256_file
 from kmip_data.models.training.metric_text import format_metric, format_metric_with_unit
 from kmip_data.models.training.metrics import is_percent
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.models.training.run.run_folder import WEIGHTS_NAME, metrics_columns
 from kmip_data.models.training.run.summary import RunSummary, sample_std
-from kmip_data.steps import Setting
 from kmip_data.strict_model import Digest, StrictModel, read_shipped, shipped_names
 
 #: Tolerances for a row's second epoch on later code: relative, and absolute for metrics in percent.
@@ -129,7 +128,7 @@ def read_shipped_result(name: str) -> ShippedResult:
     rows = read_shipped_results()
     if name not in rows:
         nearest = max(rows, key=lambda row: SequenceMatcher(None, name, row).ratio())
-        raise unknown_name_error("row", name, [*rows], command=Setting({"reproduce": nearest}))
+        raise unknown_name_error("row", name, [*rows], command=Setting(reproduce=nearest))
     return rows[name]
 
 
@@ -151,7 +150,7 @@ def check_reproduced(shipped: ShippedResult, summary: RunSummary) -> tuple[dict[
     if not is_complete and not shipped.first_epochs:
         raise UsageError(
             f"{shipped.dataset}/{shipped.name} has no values of single epochs.",
-            steps=Setting({"stop_after": None}),
+            steps=Setting(stop_after=None),
         )
 
     runs = []

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.errors import Command, Setting, UsageError, unknown_name_error
 from kmip_data.models.search import backends
 from kmip_data.models.search.problem import (
     NotFinite,
@@ -36,7 +36,6 @@ from kmip_data.models.search.problem import (
 )
 from kmip_data.registry import import_modules_in
 from kmip_data.runtime.memory import is_out_of_memory
-from kmip_data.steps import Command, Setting
 
 log = logging.getLogger(__name__)
 _DOCTOR = Command("kmip-data doctor")

@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from kmip_data.builds.home import Home, path_or_none
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, UsageError
 from kmip_data.files.path_errors import absent_file_error
 from kmip_data.files.small_files import (
     first_problem,
@@ -32,7 +32,6 @@ from kmip_data.models.training.metrics import is_better
 from kmip_data.models.training.run.result import read_result, refuse_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.pipelines.find_builds import find_build, parameters_with_defaults
-from kmip_data.steps import Command, Setting
 from kmip_data.strict_model import StrictModel, read_shipped, shipped_names
 
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
@@ -320,7 +319,7 @@ def expand_plan(plan: SweepPlan, home: Home) -> list[SweepRun]:
     if not runs:
         raise UsageError(
             f"The sweep {plan.name} has no run of these datasets and models.",
-            steps=Setting({"dataset": None, "model": None}),
+            steps=Setting(dataset=None, model=None),
         )
     return runs
 

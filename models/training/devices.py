@@ -10,8 +10,7 @@ from typing import Literal
 
 import torch
 
-from kmip_data.errors import UsageError
-from kmip_data.steps import Setting
+from kmip_data.errors import Setting, UsageError
 from kmip_data.text import count_with_noun
 
 
@@ -53,7 +52,7 @@ def choose_device(requested: str = "auto", devices: int = 1) -> Device:
         raise UsageError(
             f"The run needs {count_with_noun(devices, 'GPU')};"
             f" PyTorch {torch.__version__} sees {count or 'none'}.",
-            steps=Setting({"device": "cpu"}),
+            steps=Setting(device="cpu"),
         )
     reason = "requested" if requested == "cuda" else "PyTorch sees it"
     return Device("cuda", torch.cuda.get_device_name(0), reason)
@@ -65,7 +64,7 @@ def check_precision(precision: str, device: Device, *, finished: bool = False) -
     The precision of a ``finished`` run cannot change, so the error suggests only another device.
     """
     if precision in ("tf32", "16-mixed") and device.type == "cpu":
-        steps = [Setting({"device": "cuda"})]
+        steps = [Setting(device="cuda")]
         if not finished:
             steps += [Setting({"training.precision": name}) for name in ("32", "bf16-mixed")]
         raise UsageError(f"A CPU cannot compute in {precision}.", steps=steps)

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, UsageError
 from kmip_data.models.training.config.run_config import RunConfig
-from kmip_data.steps import Command, Setting
 
 #: Function of the values by name, and the epoch.
 Logger = Callable[[dict[str, float], int], None]

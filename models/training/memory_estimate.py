@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from kmip_data.errors import OutOfResources
+from kmip_data.errors import OutOfResources, Setting, Step
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.config import ModelConfig, plugin_network
 from kmip_data.models.layers.batch import BatchSize, read_batch
@@ -24,7 +24,6 @@ from kmip_data.models.training.config.run_config import KSchedule, RunConfig
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.devices import Device
 from kmip_data.runtime.memory import free_host_memory, require_memory
-from kmip_data.steps import Setting, Step
 from kmip_data.text import count_with_noun, human_bytes
 
 #: Copies of the weights: the weights, their gradients, two moments of Adam, and the best so far.
@@ -291,5 +290,5 @@ def training_memory_error(error: BaseException, module: Any, data: RunData) -> O
         activity += f", on {module.current_batch_size}"
     steps = memory_saving_steps(module.config, data)
     if module.is_finished_run:
-        steps = [Setting({"device": "cpu"}), "use a machine with more memory"]
+        steps = [Setting(device="cpu"), "use a machine with more memory"]
     return OutOfResources(f"Memory ran out while {activity}: {reason}", steps=steps)

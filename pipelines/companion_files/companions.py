@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, NoReturn
 
 from kmip_data.arrays import Array
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.companion_files.colour_legends import ClassColour
 from kmip_data.pipelines.companion_files.part_lists import (
@@ -29,14 +29,13 @@ from kmip_data.pipelines.domains.text_clouds import read_text
 from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
 from kmip_data.pipelines.formats.text import UnknownEncoding
 from kmip_data.pipelines.formats.written_numbers import is_written_number
-from kmip_data.steps import Setting
 from kmip_data.text import list_names, nearest_names
 
 _HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
 _MIN_COVERED = 0.95  #: fraction of the rows of a table that name items
 _MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of items
 _MAX_NUMERIC_ROWS = 0.1  #: fraction of rows with two numbers in a text that is no cloud
-_WITHOUT_LABELS = Setting({"label": "none"})
+_WITHOUT_LABELS = Setting(label="none")
 NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
 
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics, TaskName, fitting_task
 from kmip_data.columns.part_masks import are_parts, part_code
-from kmip_data.errors import DamagedInput, OpenQuestions, UsageError
+from kmip_data.errors import DamagedInput, OpenQuestions, Setting, UsageError
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
 from kmip_data.format.split_files import NO_PART, PARTS, part_name
 from kmip_data.pipelines import known_names
@@ -24,7 +24,6 @@ from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.domains.cloud_columns import comparable_name
 from kmip_data.pipelines.known_names import NO_LABEL
 from kmip_data.pipelines.own_pipeline import parse_class_values
-from kmip_data.steps import Setting
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import list_names
 
@@ -96,7 +95,7 @@ def labels_of_items(
             "The files are not in a folder for each class.",
             expected="several folders, such as chair/a.txt and table/b.txt",
             found=list_names(items, 200),
-            steps=Setting({"label": None}),
+            steps=Setting(label=None),
         )
     return ItemLabels(FOLDER_LABEL, "the folder of each file", folders) if folders else None
 
@@ -130,8 +129,8 @@ def _only_target(companions: Companions, folders: set[str], group: str) -> ItemC
         answers = [in_folders, *answers, nothing]
     else:
         answers.append(nothing)
-    listed = [f"{source}: {Setting({'label': name})}" for source, name in answers]
-    likeliest = Setting({"label": answers[0][1]})
+    listed = [f"{source}: {Setting(label=name)}" for source, name in answers]
+    likeliest = Setting(label=answers[0][1])
     raise OpenQuestions({f"The target may be {', or '.join(listed)}": likeliest})
 
 
@@ -218,7 +217,7 @@ def _warnings_about_no_class(names: Mapping[Any, str]) -> list[str]:
     if len(classes) in {0, len(names)}:
         return []
     others = ", ".join(repr(name) for code, name in names.items() if code not in classes)
-    setting = Setting({"classes": ",".join(map(str, classes))})
+    setting = Setting(classes=",".join(map(str, classes)))
     return [f"{others} is a class; to leave its items without a label: {setting}"]
 
 
@@ -316,7 +315,7 @@ def _codes_of_parts(column: ItemColumn) -> dict[str, int]:
             raise DamagedInput(
                 f"{column.file}: {column.name!r} has the value {value!r}, which is no part.",
                 expected="train, val or test, or an empty cell",
-                steps=["correct it, or draw the parts", Setting({"ignore": column.name})],
+                steps=["correct it, or draw the parts", Setting(ignore=column.name)],
             )
         codes[item] = code
     return codes

@@ -9,10 +9,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kmip_data.columns.labels import NO_CLASS
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.pipelines.companion_files.colour_legends import CHANNELS
 from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
-from kmip_data.steps import Setting
 
 LEGEND_SUFFIXES = (".csv", ".json", ".tsv", ".txt")
 _MIN_COVERED = 0.95  #: fraction of labels whose codes a legend has
@@ -93,7 +92,7 @@ def find_legend(
                 f"{file} has no name for the class {shown}, which {rows:,} of {total:,} labels have.",
                 steps=[
                     "add the name to the file, or make other labels missing",
-                    Setting({"classes": ",".join(map(str, names))}),
+                    Setting(classes=",".join(map(str, names))),
                 ],
             )
     return None

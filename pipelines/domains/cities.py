@@ -17,7 +17,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import F32, I32, I64, U8, Array
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import COORDINATE_ENCODING, Column, FieldKind, Schema, View
 from kmip_data.format.writer import LazyColumn
@@ -31,7 +31,6 @@ from kmip_data.pipelines.common_columns import class_column, feature_column
 from kmip_data.pipelines.domains.city_splits import CitySplitParams, city_split, random_part_codes
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
 from kmip_data.pipelines.units_and_splits import OneGraphParams, OneGraphPipeline
-from kmip_data.steps import Setting
 
 #: the 37 raw columns; categories that the published files do not identify are numbered by frequency
 #: (the card of a build from OpenStreetMap has the vocabulary)
@@ -222,7 +221,7 @@ def street_weights(city: CityArrays, weight: str) -> F32:
     if speed is None or missing:
         raise DamagedInput(
             f"Travel times need the speed of every street: {missing:,} have none.",
-            steps=Setting({"weight": "length"}),
+            steps=Setting(weight="length"),
         )
     seconds: F32 = (city.edge_length.astype(np.float64) * 3.6 / speed).astype(np.float32)
     return seconds

@@ -10,13 +10,12 @@ from numpy.random import PCG64, Generator
 from pydantic import Field
 
 from kmip_data.arrays import F32, I64, U8, Bools, Integers
-from kmip_data.errors import UsageError
+from kmip_data.errors import Setting, UsageError
 from kmip_data.format.schema import EDGE_INDEX
 from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS
 from kmip_data.graphs.elementary_functions import sine_cosine
 from kmip_data.pipelines.base import RecordTable, Split
 from kmip_data.pipelines.parameters import BaseSplitParams
-from kmip_data.steps import Setting
 from kmip_data.text import count_with_noun
 
 TRAIN, VAL, TEST = PART_CODES.values()
@@ -78,7 +77,7 @@ def spatial_part_codes(lon_lat: F32, seed: int, block_size: float) -> U8:
         raise UsageError(
             f"The blocks of the map are too large for three parts: one of the {len(sizes)} blocks of "
             f"{block_size:g} m has {sizes.max():,} of {len(block):,} intersections, more than a tenth.",
-            steps=["use smaller blocks (block_size)", Setting({"split_rule": "random"})],
+            steps=["use smaller blocks (block_size)", Setting(split_rule="random")],
         )
     order = Generator(PCG64(seed)).permutation(len(sizes))
     nodes_before = np.cumsum(sizes[order]) - sizes[order]  # in the blocks drawn earlier

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from kmip_data.arrays import I32, I64, U8, Array
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import PARTS
@@ -29,7 +29,6 @@ from kmip_data.pipelines.graph_arrays.mapped_graphs import MappedGraphs
 from kmip_data.pipelines.graph_arrays.reverse_edges import interleave_reverse_edges
 from kmip_data.pipelines.parameters import BaseSplitParams, BuildParams
 from kmip_data.pipelines.units_and_splits import split_from_lists, units_of_rows
-from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from rdkit.Chem import Mol
@@ -260,7 +259,7 @@ class MoleculePipeline(Pipeline[P, S]):
                 if params.on_error == "stop":
                     raise DamagedInput(
                         f"Record {key}: RDKit refuses its SMILES {smiles[:200]!r}: {error}",
-                        steps=Setting({"on_error": "skip"}),
+                        steps=Setting(on_error="skip"),
                     ) from error
                 yield SkippedRecord(key, f"{smiles[:80]}: {error}")
 

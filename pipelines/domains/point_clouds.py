@@ -18,13 +18,12 @@ from numpy.random import PCG64, Generator
 from pydantic import Field
 
 from kmip_data.arrays import F32, F64, I64, Array
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, EdgeLayout, Schema, View, bytes_per_graph_node_edge
 from kmip_data.format.writer import MAX_SHARD_BYTES
 from kmip_data.graphs.knn import KnnRule, knn_edges, knn_table
 from kmip_data.pipelines.parameters import BuildParams
-from kmip_data.steps import Setting
 
 
 class KnnParams(BuildParams):
@@ -108,10 +107,10 @@ def knn_record(
 def check_neighbors(name: str, points: int, params: KnnParams) -> None:
     """Refuse a cloud with too few points for k neighbours, unless ``params`` skip or keep it."""
     if points <= params.k and params.short_graphs is None:
-        smaller_k = [Setting({"k": points - 1})] if points > 1 else []
+        smaller_k = [Setting(k=points - 1)] if points > 1 else []
         raise DamagedInput(
             f"{name} has {points} points, too few for k = {params.k}.",
-            steps=[*smaller_k, Setting({"short_graphs": "keep"})],
+            steps=[*smaller_k, Setting(short_graphs="keep")],
         )
 
 

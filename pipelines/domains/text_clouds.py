@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import Array
-from kmip_data.errors import OpenQuestions
+from kmip_data.errors import OpenQuestions, Setting
 from kmip_data.pipelines.domains.cloud_columns import (
     CloudColumns,
     CloudOptions,
@@ -39,7 +39,6 @@ from kmip_data.pipelines.formats.written_numbers import (
     is_written_number,
     shown_decimal_signs,
 )
-from kmip_data.steps import Setting
 
 #: Comment after the numbers of a line.
 _TRAILING_COMMENT = re.compile(rb"[ \t]#(?:[ \t][^\n]*)?$", re.MULTILINE)
@@ -160,10 +159,10 @@ def _decimal_options(
             sign = agreed_decimal_sign(map(shown_decimal_signs, columns))
         if sign is None:
             number = next(number for number in numbers if "," in number)
-            comma = Setting({"decimal": ","})
+            comma = Setting(decimal=",")
             question = (
                 f"{file}: {number!r}. Is its sign a decimal point or a decimal comma? "
-                f"{Setting({'decimal': '.'})} for a point, {comma} for a comma"
+                f"{Setting(decimal='.')} for a point, {comma} for a comma"
             )
             raise OpenQuestions({question: comma})
     other = "," if sign == "." else "."
@@ -181,10 +180,10 @@ def _is_header(cells: Sequence[Sequence[str]], options: CloudOptions, file: str)
     # 2. 0, 1, 2 … may be the names that pandas writes for an array, with or without an index.
     labels = first[1:] if not first[0] else first
     if len(labels) > 2 and labels == [str(i) for i in range(len(labels))]:
-        answer = Setting({"header": "yes", "position": ",".join(labels[:3])})
+        answer = Setting(header="yes", position=",".join(labels[:3]))
         question = (
             f"{file}: the first line, {', '.join(first)[:80]}, may be names or a point: {answer}, or "
-            f"{Setting({'header': 'no'})}"
+            f"{Setting(header='no')}"
         )
         raise OpenQuestions({question: answer})
     # 3. The cells decide.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from kmip_data.builds.execution_options import ExecutionOptions
-from kmip_data.errors import KmipDataError, SourceUnavailable, UsageError
+from kmip_data.errors import SAME_AGAIN, KmipDataError, Setting, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.engine.plan import versions_affecting_bytes
@@ -22,7 +22,6 @@ from kmip_data.pipelines.engine.pool import Executor, R, worker_died_error
 from kmip_data.pipelines.engine.unfinished_builds import RESUMABLE_STATE
 from kmip_data.runtime.extras import install_command
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import SAME_AGAIN, Setting
 
 CONNECT_SECONDS = 30
 
@@ -180,7 +179,7 @@ class DaskWorkers(Executor):
                 f"No Dask scheduler answers at {self._scheduler}: {first_problem(error)}",
                 steps=[
                     "start a Dask scheduler and its workers, or use this machine alone",
-                    Setting({"dask": ""}),
+                    Setting(dask=""),
                 ],
             ) from error
         self._client = stack.enter_context(client)

@@ -15,7 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
-from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
+from kmip_data.errors import (
+    SAME_AGAIN,
+    Command,
+    DamagedInput,
+    KmipDataError,
+    OutOfResources,
+    Step,
+    UsageError,
+)
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import fsync_path
 from kmip_data.files.path_errors import DISK_FULL_ERRNOS
@@ -34,7 +42,6 @@ from kmip_data.plugins import fault_of_plugin
 from kmip_data.runtime import parallel, signals
 from kmip_data.runtime.current_folder import safe_children
 from kmip_data.runtime.memory import limit_memory
-from kmip_data.steps import SAME_AGAIN, Command, Step
 
 
 class UnitTask(Protocol):

@@ -10,7 +10,15 @@ from typing import Unpack
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import COLUMNS_FOLDER, Build, Home
 from kmip_data.builds.verify import verify_build
-from kmip_data.errors import CheckFailed, DamagedInput, SourceUnavailable, UsageError
+from kmip_data.errors import (
+    CheckFailed,
+    Command,
+    DamagedInput,
+    Setting,
+    SourceUnavailable,
+    Step,
+    UsageError,
+)
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import folder_lock
 from kmip_data.files.folder_marker import MARKER_NAME
@@ -30,7 +38,6 @@ from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import Command, Setting, Step
 from kmip_data.text import option_words
 
 
@@ -118,7 +125,7 @@ def _rebuild(path: Path, home: Home, options: ExecutionOptions) -> None:
         if plan.key != (stored_key(path) or card.key):
             raise CheckFailed(
                 f"{path} was not built from the raw files in {raw.path} with the parameters on its card.",
-                steps=["use the archive that it was built from", Setting({"archive": "PATH"})],
+                steps=["use the archive that it was built from", Setting(archive="PATH")],
             )
         with folder_lock(path, quiet=options.quiet):
             Build(path, card).reread_card()
@@ -138,7 +145,7 @@ def _steps_for_raw(manifest: Manifest, params: BuildParams) -> list[Step]:
         words = ("kmip-data", "build", manifest.registered_name, "--name", manifest.name)
         command = Command(*words, "--archive", "PATH", *options)
         return [command, "then the same command again"]
-    steps: list[Step] = [Setting({"archive": "PATH"})]
+    steps: list[Step] = [Setting(archive="PATH")]
     if any(source.mirrors for source in manifest.sources):
         fetch = Command("kmip-data fetch", manifest.name)
         steps = [fetch, "then the same command again", *steps]

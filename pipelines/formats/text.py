@@ -17,10 +17,9 @@ from typing import IO
 import numpy as np
 
 from kmip_data.arrays import F32, I32, Array
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.files.small_files import InflateError, open_gzip
 from kmip_data.pipelines.formats.file_heads import is_gzip
-from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 MAX_NODE_ID = 2**24  #: exclusive; the published graphs stay below 15,000
@@ -52,7 +51,7 @@ def decode_text(data: bytes, name: str, encoding: str = "") -> str:
             found=repr(data[max(error.start - 20, 0) : error.start + 20])[1:],
             steps=[
                 "give the encoding of the file, such as the one of Western Europe",
-                Setting({"encoding": "latin-1" if encoding else "cp1252"}),
+                Setting(encoding="latin-1" if encoding else "cp1252"),
             ],
         )
         unknown.problem = problem

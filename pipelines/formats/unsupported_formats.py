@@ -6,9 +6,8 @@ import json
 import re
 from pathlib import Path
 
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import Command, DamagedInput
 from kmip_data.pipelines.formats.file_heads import decompressed_head
-from kmip_data.steps import Command
 
 _SDF = re.compile(rb"^M  END\s*$|V[23]000\s*$", re.MULTILINE)
 #: Mode x never overwrites a file.

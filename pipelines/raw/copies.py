@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import SAME_AGAIN, DamagedInput, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import json_digest, open_regular_file, read_json, sha256_file
@@ -24,7 +24,6 @@ from kmip_data.format.card import Receipt
 from kmip_data.manifest import Manifest, Mirror
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.raw.extract import is_safe_path, recognise_dataset, write_members
-from kmip_data.steps import SAME_AGAIN
 from kmip_data.text import timestamp
 
 RECEIPT_NAME = "receipt.json"

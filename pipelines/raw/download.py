@@ -23,7 +23,7 @@ from pathlib import Path
 
 from requests import Response
 
-from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.errors import DamagedInput, SourceUnavailable, Step, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.path_errors import convert_write_errors, require_disk_space
 from kmip_data.files.small_files import read_json, sha256_file
@@ -35,7 +35,6 @@ from kmip_data.pipelines.raw.extract import recognise_dataset
 from kmip_data.runtime import http_client
 from kmip_data.runtime.http_client import RequestFailed
 from kmip_data.runtime.progress import Progress, print_status
-from kmip_data.steps import Step
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import human_bytes, timestamp
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, Step, UsageError
 from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.files.path_errors import convert_write_errors, require_disk_space
 from kmip_data.files.small_files import json_digest, sha256_file
@@ -19,7 +19,6 @@ from kmip_data.format.card import Receipt
 from kmip_data.manifest import Content, MemberPattern
 from kmip_data.pipelines.raw.archives import ArchiveEntry, files_in, first_bytes, sniff_format
 from kmip_data.runtime.progress import Progress
-from kmip_data.steps import Setting, Step
 from kmip_data.text import list_names
 
 #: Lock of Excel, copy of an editor, and files of Windows.
@@ -97,7 +96,7 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
             step = "use the folder that is meant, or move the files of all into one folder"
         elif archive.is_dir():
             largest = max(complete, key=lambda selection: len(selection.members))
-            step = Setting({"archive": archive / largest.root})
+            step = Setting(archive=archive / largest.root)
         wanted = "files" if "*" in content.anchor else content.anchor
         raise UsageError(
             f"{archive} has {wanted} in {len(complete)} folders: {folders}.",

@@ -10,7 +10,15 @@ from typing import Unpack
 
 from kmip_data.builds.execution_options import BuildArguments, ExecutionOptions
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.errors import (
+    SAME_AGAIN,
+    Command,
+    DamagedInput,
+    Setting,
+    SourceUnavailable,
+    Step,
+    UsageError,
+)
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import json_digest, sha256_file
 from kmip_data.format.card import Receipt
@@ -35,7 +43,6 @@ from kmip_data.pipelines.raw.extract import SelectedMembers, recognise_dataset, 
 from kmip_data.pipelines.raw.licenses import require_accepted_license, show_license
 from kmip_data.runtime.extras import MODULES, require_extra
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import SAME_AGAIN, Command, Setting, Step
 from kmip_data.text import count_with_noun
 
 SAMPLE_SEED = 0
@@ -97,7 +104,7 @@ def _generated_sample(
     if limit is not None and limit > MAX_SAMPLE_RECORDS:
         raise UsageError(
             f"A sample has at most {MAX_SAMPLE_RECORDS:,} records, not {limit:,}.",
-            steps=Setting({"limit": 100}),
+            steps=Setting(limit=100),
         )
     settings = {
         "limit": limit,

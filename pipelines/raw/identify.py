@@ -10,11 +10,11 @@ from pathlib import Path
 
 from kmip_data.builds.home import Home, list_builds
 from kmip_data.builds.verify import published_digests_by_key
+from kmip_data.errors import Command
 from kmip_data.files.path_errors import absent_file_error, absolute_path
 from kmip_data.files.small_files import sha256_file
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.pipelines.raw.copies import git_blob_of, md5_of
-from kmip_data.steps import Command
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,12 @@ import os
 from pydantic import TypeAdapter
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import LicenseNotAccepted
+from kmip_data.errors import Command, LicenseNotAccepted
 from kmip_data.files.atomic_writes import write_json
 from kmip_data.files.path_errors import convert_write_errors
 from kmip_data.files.small_files import read_json
 from kmip_data.manifest import Manifest
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import Command
 from kmip_data.text import timestamp
 
 ACCEPT_LICENSE_VARIABLE = "KMIP_DATA_ACCEPT_LICENSE"

@@ -15,8 +15,7 @@ import pytest
 from support.cli import expect_refusal, expect_success
 
 from kmip_data.cli.shared import conversation
-from kmip_data.errors import OpenQuestions
-from kmip_data.steps import Setting
+from kmip_data.errors import OpenQuestions, Setting
 
 EDGES = "source,target\n0,1\n1,2\n2,3\n3,0\n"
 #: -1 is a class or a missing label, NA is text or a missing value.
@@ -224,7 +223,7 @@ def test_the_command_that_a_refusal_prints_builds(tmp_path, monkeypatch, case):
 
 
 def test_questions_of_a_worker_process_arrive():
-    sent = OpenQuestions({"Is it a?": Setting({"a": 1}), "Is it b?": Setting({"b": 2})})
+    sent = OpenQuestions({"Is it a?": Setting(a=1), "Is it b?": Setting(b=2)})
     received = pickle.loads(pickle.dumps(sent))
     assert str(received) == str(sent)
     assert received.questions == sent.questions

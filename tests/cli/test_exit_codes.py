@@ -24,8 +24,8 @@ from kmip_data.cli import main
 from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import json_option
 from kmip_data.cli.shared.output import print_json
+from kmip_data.errors import Command
 from kmip_data.runtime.progress import Progress
-from kmip_data.steps import Command
 
 CLASSES = {
     errors.CheckFailed: 1,

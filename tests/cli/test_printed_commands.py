@@ -17,8 +17,7 @@ from support.cli import expect_refusal, expect_success, kmip
 from kmip_data.cli.main import COMMANDS, root
 from kmip_data.cli.shared.completed_steps import TypedLine
 from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
-from kmip_data.errors import UsageError
-from kmip_data.steps import SAME_AGAIN, Command, Setting
+from kmip_data.errors import SAME_AGAIN, Command, Setting, UsageError
 from tools.advice import advice_texts
 from tools.structure import ROOT, modules
 
@@ -157,17 +156,17 @@ def test_every_command_in_the_code_is_taken_by_its_parser():
 @pytest.mark.parametrize(
     ("typed", "step", "completed"),
     [
-        ("build g --k 2", Setting({"k": 3}), "build g --k 3"),
-        ("build g --k=2 -j 4", Setting({"k": None, "jobs": 1}), "build g --jobs 1"),
-        ("build g --sample", Setting({"sample": None}), "build g"),
-        ("build g", Setting({"sample": True}), "build g --sample"),
-        ("build g --set a=1", Setting({"a": 2}), "build g --set a=2"),
+        ("build g --k 2", Setting(k=3), "build g --k 3"),
+        ("build g --k=2 -j 4", Setting(k=None, jobs=1), "build g --jobs 1"),
+        ("build g --sample", Setting(sample=None), "build g"),
+        ("build g", Setting(sample=True), "build g --sample"),
+        ("build g --set a=1", Setting(a=2), "build g --set a=2"),
         (
             "build g --set=a=1 --set b=1",
-            Setting({"a": ["x", "y z"], "b": False}),
+            Setting(a=["x", "y z"], b=False),
             "build g --set a=x --set 'a=y z' --set b=false",
         ),
-        ("build g --archive a", Setting({"archive": "b c"}), "build g --archive a --archive 'b c'"),
+        ("build g --archive a", Setting(archive="b c"), "build g --archive a --archive 'b c'"),
         ("train g --k 3", Setting({"k": None, "model.layers": 3}), "train g --set model.layers=3"),
         (
             "train g --lr 3",
@@ -184,10 +183,10 @@ def test_a_step_is_completed_from_the_typed_line(typed, step, completed):
 
 
 def test_a_step_that_changes_nothing_is_left_out_and_one_not_taken_is_words():
-    assert line("build g --k 3").complete(Setting({"k": 3})) is None
-    assert line("build g").complete(Setting({"k": None})) is None
-    assert line("info g").complete(Setting({"label": "a; b"})) == "label='a; b'"
-    assert line("train g").complete(Setting({"label": "y"})) == "label='y'"
+    assert line("build g --k 3").complete(Setting(k=3)) is None
+    assert line("build g").complete(Setting(k=None)) is None
+    assert line("info g").complete(Setting(label="a; b")) == "label='a; b'"
+    assert line("train g").complete(Setting(label="y")) == "label='y'"
     assert line("remove g").complete(SAME_AGAIN) == "the same again"
     assert line("train g").complete("kmip-data list; --k 3") == "kmip-data list; --k 3"
     # A word that no shell takes, and a password.
@@ -200,9 +199,9 @@ def test_a_step_that_changes_nothing_is_left_out_and_one_not_taken_is_words():
     [
         ("train cra --epochs 3", ("cra", "cora"), "train cora --epochs 3"),
         ("train g --set model.lyers=3", ("model.lyers", "model.layers"), "train g --set model.layers=3"),
-        ("train g h", ("h", Setting({"dataset": "h"})), "train g --dataset h"),
-        ("train g/h h", ("h", Setting({"dataset": "h"})), "train g/h --dataset h"),
-        ("build g --set a 3", ("3", Setting({"a": "3"})), "build g --set a=3"),
+        ("train g h", ("h", Setting(dataset="h")), "train g --dataset h"),
+        ("train g/h h", ("h", Setting(dataset="h")), "train g/h --dataset h"),
+        ("build g --set a 3", ("3", Setting(a="3")), "build g --set a=3"),
         ("train a a", ("a", "b"), "list"),
         ("remove cra", ("cra", "cora"), "list"),
     ],

@@ -20,7 +20,7 @@ from kmip_data import CityNetwork
 from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
 from kmip_data.cli.shared.completed_steps import TypedLine
-from kmip_data.errors import UsageError
+from kmip_data.errors import SAME_AGAIN, Command, Setting, UsageError
 from kmip_data.models import KMIPAttention
 from kmip_data.models.training.memory_estimate import training_memory_error
 from kmip_data.models.training.run.result import read_result
@@ -28,7 +28,6 @@ from kmip_data.models.training.run.run_folder import metrics_columns
 from kmip_data.pipelines.build import build_own
 from kmip_data.pipelines.common_columns import feature_column, regression_column
 from kmip_data.pipelines.find_builds import find_build
-from kmip_data.steps import SAME_AGAIN, Command, Setting
 
 SMALL = [
     "--device",
@@ -130,7 +129,7 @@ def test_remedies_for_a_finished_run_do_not_change_its_keys(build):
     opened = open_run(run)
     with opened.load_module() as module:
         error = training_memory_error(RuntimeError("out of memory"), module, opened.data)
-        assert error.steps == [Setting({"device": "cpu"}), "use a machine with more memory"]
+        assert error.steps == [Setting(device="cpu"), "use a machine with more memory"]
         steps = module.divergence_error("The loss is nan").steps
         assert steps == [Command("kmip-data", "verify", build.path)]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models import ModelConfig, build_model
 from kmip_data.models.encoders import check_integers
@@ -20,7 +20,6 @@ from kmip_data.models.registries import (
     edge_encoders,
     node_encoders,
 )
-from kmip_data.steps import Setting
 
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 

@@ -21,12 +21,11 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from kmip_data import CityNetwork
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import Command, DamagedInput, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset, build_own
 from kmip_data.pipelines.datasets.city_networks import check_published_counts, read_city_archive
 from kmip_data.pipelines.datasets.city_networks.sample import write_sample
-from kmip_data.steps import Command
 
 NODES = 350
 

@@ -14,13 +14,12 @@ import pytest
 from support.cli import expect_refusal, expect_success, kmip, python
 
 import kmip_data
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines.companion_files.colour_legends import class_colours_of_text
 from kmip_data.pipelines.companion_files.companions import NO_TABLE, ItemNames, find_companions
 from kmip_data.pipelines.companion_files.legends import find_legend, legend_of_text
 from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
-from kmip_data.steps import Setting
 
 NAMES = {0: "floor", 1: "high wall", 7: "door"}
 LEGENDS = {
@@ -120,7 +119,7 @@ def test_a_legend_names_all_labels_or_the_given_classes():
         DamagedInput, match=r"no name for the class 2, which 1 of 100 labels"
     ) as error:
         find_legend(other, Counter({0: 99, 2: 1}))
-    assert error.value.steps[-1] == Setting({"classes": "0,1,7"})
+    assert error.value.steps[-1] == Setting(classes="0,1,7")
     assert find_legend(other, Counter({0: 99, 2: 1}), [7, 0]).file == "b.txt"
     assert find_legend(other, Counter()) is None
 

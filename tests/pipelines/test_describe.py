@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import kmip_data
-from kmip_data.errors import OpenQuestions, UsageError
-from kmip_data.steps import Setting
+from kmip_data.errors import OpenQuestions, Setting, UsageError
 
 NODES = "id,age,country,group\na,1,NL,x\nb,2,BE,y\nc,3,NL,x\nd,2,BE,y\n"
 EDGES = "source,target,years\na,b,1\nb,c,2\nc,d,3\n"
@@ -58,7 +57,7 @@ def test_what_cannot_be_described(files):
     (files / "nodes.csv").write_text(NODES.replace("x", "-1").replace("y", "0"))
     with pytest.raises(OpenQuestions) as caught:
         kmip_data.describe(files, parameters={"label": ["group"]})
-    assert list(caught.value.questions.values()) == [Setting({"missing": "none"})]
+    assert list(caught.value.questions.values()) == [Setting(missing="none")]
 
 
 def test_clouds_and_pictures_are_described_and_built_with(tmp_path):

@@ -10,9 +10,8 @@ from support.builds.written import s3dis_records, s3dis_schema, write_build
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.cli.shared.targets import BUILD
-from kmip_data.errors import IncompleteBuildWarning, UsageError
+from kmip_data.errors import IncompleteBuildWarning, Setting, UsageError
 from kmip_data.pipelines.find_builds import find_or_build
-from kmip_data.steps import Setting
 
 S3DIS = {"knn_rule": "exact", "short_graphs": None}
 
@@ -163,7 +162,7 @@ def test_a_folder_must_have_the_values_given(home):
         kmip_data.open(home / "built/mine", k=5)
     with pytest.raises(UsageError, match="'radius'") as error:
         kmip_data.open(home / "built/mine", radius=5)
-    assert error.value.steps == [Setting({"radius": None})]
+    assert error.value.steps == [Setting(radius=None)]
     chairs = home / "built/chairs"
     write_build(
         chairs,

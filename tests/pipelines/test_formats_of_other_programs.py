@@ -19,10 +19,9 @@ from support.cases import check_each, steps_of
 from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 from torch_geometric.data import Data
 
-from kmip_data.errors import DamagedInput, OpenQuestions, UsageError
+from kmip_data.errors import DamagedInput, OpenQuestions, Setting, UsageError
 from kmip_data.format.schema import NODE_ID
 from kmip_data.pipelines.formats.graph_texts.pajek import parse_pajek
-from kmip_data.steps import Setting
 
 
 def test_names_are_no_classes_in_any_format(tmp_path):

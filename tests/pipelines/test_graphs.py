@@ -22,13 +22,12 @@ from support.graph_files import (
 )
 
 import kmip_data
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs import inference
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.tables.read_table import read_text_file
-from kmip_data.steps import Setting
 
 
 def test_tables_of_edges_nodes_and_graphs_are_read(tmp_path):
@@ -256,7 +255,7 @@ def test_one_hot_rows_become_classes_on_request(tmp_path):
     folder = write_files(tmp_path / "n", a_npz=file)
     with pytest.raises(DamagedInput, match=r"labels 0, .* 1") as caught:
         read_folder(folder)
-    assert caught.value.steps == [Setting({"task": "classification"})]
+    assert caught.value.steps == [Setting(task="classification")]
     column = read_folder(folder, task="multilabel")[0].y_column
     assert (column.shape, column.stored) == ((3,), "uint8")
     line = ("build", "graphs", "--name=own", f"--archive={folder}", "--quiet")

@@ -13,11 +13,10 @@ import pytest
 from support.cases import check_each, steps_of
 from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.tables import table as table_module
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
-from kmip_data.steps import Setting
 
 PATH = {(0, 1), (1, 2), (2, 3)}
 
@@ -80,7 +79,7 @@ def test_text_that_is_not_utf_8_needs_an_encoding(tmp_path):
         folder = write_files(next(folders), **{name: data})
         with pytest.raises(DamagedInput, match=r"line [12]: the text is not in utf-8") as error:
             read_files(folder)
-        assert error.value.steps[-1] == Setting({"encoding": "cp1252"})
+        assert error.value.steps[-1] == Setting(encoding="cp1252")
         label = ("kind",) if name == "a_gml" else ()
         first = read_files(folder, encoding="cp1252", label=label).first
         assert first.num_nodes == 2
@@ -259,7 +258,7 @@ def test_a_line_of_counts_is_left_out_or_removed(tmp_path):
     distinct = write_files(tmp_path / "distinct", list_txt="4 3\n0 1\n1 2\n2 3\n")
     with pytest.raises(DamagedInput, match="numbers of nodes and edges") as caught:
         read_files(distinct)
-    assert caught.value.steps[1:] == [Setting({"header": "yes"}), Setting({"header": "no"})]
+    assert caught.value.steps[1:] == [Setting(header="yes"), Setting(header="no")]
     assert read_files(distinct, header="yes").first.num_edges == 3
     # Equal counts are no two names, and a third column would make the ends ambiguous.
     for name, text in (
@@ -268,7 +267,7 @@ def test_a_line_of_counts_is_left_out_or_removed(tmp_path):
     ):
         with pytest.raises(DamagedInput, match="numbers of nodes and edges") as caught:
             read_files(write_files(tmp_path / name, list_txt=text))
-        assert caught.value.steps[1:] == [Setting({"header": "no"})]
+        assert caught.value.steps[1:] == [Setting(header="no")]
 
 
 def variants(name):
@@ -426,7 +425,7 @@ def test_molecules_have_the_ids_of_their_table(tmp_path):
     assert [record.key for record in numbered_rows] == ["000000", "000001"]
     with pytest.raises(DamagedInput, match="'batch'") as caught:
         read_files(path, label=("y",), node="batch")
-    assert caught.value.steps == [Setting({"node": "none"})]
+    assert caught.value.steps == [Setting(node="none")]
 
 
 def test_a_node_that_one_table_lacks_is_named_with_its_line(tmp_path):
@@ -491,7 +490,7 @@ def test_a_table_of_molecules_is_known_by_its_letters(tmp_path):
     )
     with pytest.raises(DamagedInput) as caught:
         read_files(write_files(tmp_path / "t", a_csv="name,structure,price\n" + rows))
-    assert caught.value.steps == [Setting({"smiles": "structure"})]
+    assert caught.value.steps == [Setting(smiles="structure")]
 
 
 def test_tables_that_share_no_ids_are_refused_with_their_columns(tmp_path):

@@ -18,7 +18,7 @@ from support.own_graphs import build_in_memory, parse_remedy
 
 import kmip_data
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, MissingExtra, UsageError
+from kmip_data.errors import DamagedInput, MissingExtra, Setting, UsageError
 from kmip_data.graphs.reference import knn_table as exact_table
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import load_pipeline
@@ -32,7 +32,6 @@ from kmip_data.pipelines.domains.point_clouds import (
     normalised_positions,
     window_corners,
 )
-from kmip_data.steps import Setting
 
 ROW = np.dtype(
     [
@@ -476,7 +475,7 @@ def test_a_last_label_of_255_is_a_class_or_marks_none(tmp_path, void, classes):
         read_records(tmp_path / "a.txt", k=1)
     (question,) = refusal.value.questions
     as_class, *as_void = re.findall("classes=([0-9]+(?:,[0-9]+)*)", question)
-    assert refusal.value.steps == [Setting({"classes": [as_class, *as_void][-1]})]
+    assert refusal.value.steps == [Setting(classes=[as_class, *as_void][-1])]
     (record,) = read_records(tmp_path / "a.txt", k=1, classes=as_class)
     codes = [[*classes, void].index(label) for label in labels]
     assert record.columns["node/y"].tolist() == codes
@@ -777,7 +776,7 @@ def test_text_that_is_not_utf_8_needs_an_encoding(tmp_path):
     cloud.write_bytes("x y z label\n1 2 3 Bjør\n4 5 6 Bjår\n7 8 9 Bjør\n".encode("latin-1"))
     with pytest.raises(DamagedInput, match=r"line 2: the text is not in utf-8") as caught:
         read_records(cloud, k=1)
-    assert caught.value.steps[-1] == Setting({"encoding": "cp1252"})
+    assert caught.value.steps[-1] == Setting(encoding="cp1252")
     params, _ = build_in_memory(tmp_path, pipeline=PIPELINE, k=1, encoding="cp1252")
     assert PIPELINE.class_names(params) == ("Bjår", "Bjør")
     with pytest.raises(ValueError, match="unknown encoding: cp0; one is cp1252"):

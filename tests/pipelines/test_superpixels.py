@@ -16,7 +16,7 @@ from support.cli import expect_refusal, kmip
 from support.shared import shared_data
 
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.manifest import load_manifest, with_build_name
 from kmip_data.pipelines.base import RawCopy, load_pipeline
@@ -35,7 +35,6 @@ from kmip_data.pipelines.engine import resumable_build
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.steps import Setting
 
 SMALL = {"superpixels": 40, "classes": 3}
 
@@ -271,7 +270,7 @@ def test_pictures_of_other_depths_are_as_bright_or_asked_about(tmp_path):
         if white is not None:
             with pytest.raises(DamagedInput, match=r"white is unknown|nearly black") as caught:
                 ours.read_picture(path, name)
-            assert caught.value.steps == [Setting({"white": white})]
+            assert caught.value.steps == [Setting(white=white)]
         np.testing.assert_array_equal(ours.read_picture(path, name, white=white), bright, name)
     for value in (np.nan, -0.5):
         Image.fromarray(np.full((4, 4), value, "f4")).save(tmp_path / "p.tif")

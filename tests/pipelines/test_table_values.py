@@ -18,8 +18,7 @@ from support.own_graphs import (
 )
 
 import kmip_data
-from kmip_data.errors import DamagedInput, OpenQuestions
-from kmip_data.steps import Setting
+from kmip_data.errors import DamagedInput, OpenQuestions, Setting
 
 
 def test_thousands_separators_need_a_choice(tmp_path):
@@ -506,7 +505,7 @@ def test_words_among_many_distinct_numbers_are_reported_separately(tmp_path):
     cells = ["k. A.", *(f"{number},5" for number in range(70))]
     with pytest.raises(DamagedInput) as caught:
         read_files(table_of(tmp_path / "a", cells))
-    assert caught.value.steps == [Setting({"missing": ["k. A."]})]
+    assert caught.value.steps == [Setting(missing=["k. A."])]
 
 
 def test_a_number_that_means_missing_is_compared_as_a_number(tmp_path):
@@ -570,7 +569,7 @@ def test_many_different_integers_are_classes_or_numbers(tmp_path):
     folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,title\n" + rows)
     with pytest.raises(DamagedInput, match="60 different texts in 60 rows of title") as caught:
         read_files(folder, label=("title",))
-    assert caught.value.steps == [Setting({"task": "classification"})]
+    assert caught.value.steps == [Setting(task="classification")]
 
     rows = "".join(f"{node},{node % 20}\n" for node in range(25))
     folder = write_files(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)

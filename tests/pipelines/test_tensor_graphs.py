@@ -19,7 +19,7 @@ from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, Tempo
 from torch_geometric.utils import to_edge_index
 
 import kmip_data
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
 from kmip_data.format.targets import target_type_of
@@ -27,7 +27,6 @@ from kmip_data.manifest import load_manifest
 from kmip_data.models.training.run.predictions import evaluate_predictions, predict
 from kmip_data.pipelines.base import load_pipeline
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.steps import Setting
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
 EDGES = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
@@ -214,7 +213,7 @@ def test_integers_in_rows_of_one_keep_their_shape_unless_they_are_classes(tmp_pa
     path = saved(tmp_path / "a", graphs)
     with pytest.raises(DamagedInput, match="rows of 1 integers") as refused:
         read_records(path)
-    assert Setting({"task": "classification"}) in refused.value.steps
+    assert Setting(task="classification") in refused.value.steps
     numbers = opened(path, "--set", "task=regression")
     assert [item.y.tolist() for item in numbers] == [graph.y.tolist() for graph in graphs]
     classes = opened(path, "--set", "task=classification")
@@ -297,7 +296,7 @@ def test_minus_one_is_no_class_and_a_number_in_a_regression(tmp_path):
             np.savez(path, x=x.numpy(), edge_index=EDGES.numpy(), y=numbers.numpy())
         with pytest.raises(DamagedInput, match=r"-3 to 1\.7e\+09") as caught:
             read_records(path)
-        assert caught.value.steps == [Setting({"task": "regression"})]
+        assert caught.value.steps == [Setting(task="regression")]
         dataset = opened(path, "--set=task=regression")
         item = dataset[0]
         assert item.y.tolist() == numbers.tolist()

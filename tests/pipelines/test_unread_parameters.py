@@ -14,13 +14,12 @@ from support.graph_files import npz_bytes, pyg_graphs, tu_files, write_files, wr
 from support.own_graphs import PIPELINE, build_in_memory
 from support.shared import ROOT
 
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import KmipDataError, Setting, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import AnyPipeline, load_pipeline
 from kmip_data.pipelines.datasets.graphs.file_formats import FORMATS
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.steps import Setting
 
 #: Values of each parameter that are not its default; for each format that reads it, one decides.
 VALUES: dict[str, list[Any]] = {

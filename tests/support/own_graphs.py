@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kmip_data.errors import KmipDataError
+from kmip_data.errors import KmipDataError, Setting
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.base import AnyPipeline, RawCopy, load_pipeline
-from kmip_data.steps import Setting, values_of
+from kmip_data.text import values_of
 
 PIPELINE = load_pipeline(load_manifest("graphs"))
 

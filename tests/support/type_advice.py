@@ -12,7 +12,7 @@ import pytest
 from support.cli import expect_success, kmip
 from support.typed_advice import commands_in
 
-from kmip_data.steps import Step
+from kmip_data.errors import Step
 
 #: Options that make a training cheap.
 TINY = ["--set", "model.parameter_budget=none", "--set", "model.layers=1", "--epochs", "1"]

@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from kmip_data.errors import KmipDataError
-from kmip_data.steps import Command, Step
+from kmip_data.errors import Command, KmipDataError, Step
 from tools import advice
 
 _STEP = re.compile(r"(?m)^  (?:next|  or): (.*)$")  #: printed below an error

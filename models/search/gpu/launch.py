@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from kmip_data.arrays import I64
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import Command, KmipDataError, Setting, Step, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.models.search.gpu.plan import (
     NARROW_INDEX,
@@ -31,7 +31,6 @@ from kmip_data.models.search.gpu.plan import (
 )
 from kmip_data.models.search.problem import NotFinite, SearchProblem
 from kmip_data.runtime.memory import keep_alive_for_capture
-from kmip_data.steps import Command, Setting, Step
 
 log = logging.getLogger(__name__)
 

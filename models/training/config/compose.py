@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError, conflicting_values_error
+from kmip_data.errors import Command, Setting, UsageError, conflicting_values_error
 from kmip_data.files.small_files import read_toml
 from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.overrides import (
@@ -28,7 +28,6 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.run.run_folder import is_run_folder
 from kmip_data.plugins import import_installed_plugins
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import Command, Setting
 from kmip_data.strict_model import shipped_names
 from kmip_data.text import PARAMETER_OPTIONS
 
@@ -182,7 +181,7 @@ def _advise_on_model(
             apply_overrides(config_for_data(dataset, model, home=home), overrides)
         except UsageError:
             continue
-        error.steps = [Setting({"model": model})]
+        error.steps = [Setting(model=model)]
         return
 
 

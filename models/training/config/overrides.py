@@ -17,7 +17,9 @@ from pydantic_core import ErrorDetails
 
 from kmip_data.errors import (
     MAX_LISTED_NAMES,
+    Command,
     DamagedInput,
+    Setting,
     UsageError,
     error_with_correction,
     unknown_name_error,
@@ -34,7 +36,6 @@ from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.schedules import all_schedules
 from kmip_data.pipelines.find_builds import parameter_names
 from kmip_data.registry import PLUGIN_OBJECTS
-from kmip_data.steps import Command, Setting
 from kmip_data.text import is_likely_typo, nearest_name
 
 #: One value of ``A,B``: brackets and quotes are part of it, with the commas in them.

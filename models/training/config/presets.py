@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import Field
 
 from kmip_data.builds.home import Home, build_of_folder, list_builds, matching_builds
-from kmip_data.errors import UsageError, unknown_name_error
+from kmip_data.errors import Command, Setting, UsageError, unknown_name_error
 from kmip_data.format.card import Card
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.manifest import dataset_names
@@ -25,7 +25,6 @@ from kmip_data.models.training.config.own_defaults import (
 )
 from kmip_data.models.training.config.run_config import RunConfig, without_none
 from kmip_data.pipelines.find_builds import find_build, shipped_schema
-from kmip_data.steps import Command, Setting
 from kmip_data.strict_model import StrictModel, read_shipped, shipped_datasets, shipped_names
 from kmip_data.text import count_with_noun
 
@@ -205,7 +204,7 @@ class Preset(StrictModel):
                 f"variant of {self.name}",
                 variant,
                 self.variants,
-                command=Setting({"variant": None}),
+                command=Setting(variant=None),
             )
         if variant == "text":
             return {key: difference.value for key, difference in self.text.items()}
@@ -431,7 +430,7 @@ def config_for_data(
             f"variant of {dataset}",
             str(variant),
             ["code"],
-            command=Setting({"variant": None}),
+            command=Setting(variant=None),
         )
     values = {"data": {"dataset": dataset}, "model": {"name": model}}
     config = config_from_mapping(values, "the defaults")

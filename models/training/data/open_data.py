@@ -16,7 +16,7 @@ from kmip_data.arrays import I64
 from kmip_data.builds.added_columns import require_added_columns
 from kmip_data.builds.execution_options import BuildArguments
 from kmip_data.builds.home import Build, Home
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, UsageError
 from kmip_data.format.split_files import PARTS, read_split
 from kmip_data.graphs.city_columns import dataset_family
 from kmip_data.graphs.neighbor_sampling import Neighborhoods
@@ -36,7 +36,6 @@ from kmip_data.models.training.tasks import Task
 from kmip_data.pipelines.find_builds import ensure_columns, ensure_split, find_or_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.steps import Command, Setting
 from kmip_data.text import count_with_noun
 
 ROWS_PER_READ = 2**18  #: nodes or edges whose features are read at a time
@@ -79,7 +78,7 @@ class ManyGraphsData(RunData):
         if config.training.neighbors or config.training.eval_neighbors:
             raise UsageError(
                 f"{self.build.card.dataset} has many graphs; neighbours can be sampled only in a single one.",
-                steps=Setting({"neighbor_sampling": None}),
+                steps=Setting(neighbor_sampling=None),
             )
         if config.training.batch_size < config.processes:
             graphs = count_with_noun(config.training.batch_size, "graph")
@@ -203,7 +202,7 @@ class OneGraphData(RunData):
             raise UsageError(
                 "A sampled part of a graph has no expander, as its edges reach across the whole graph.",
                 steps=[
-                    Setting({"neighbor_sampling": None}),
+                    Setting(neighbor_sampling=None),
                     Setting({"model.attention.expander": 0}),
                 ],
             )
@@ -330,7 +329,7 @@ def _check_processes(config: RunConfig) -> None:
     if config.processes > 1:
         raise UsageError(
             f"{config.data.dataset} is one graph, which {config.processes} processes cannot share.",
-            steps=Setting({"devices": None}),
+            steps=Setting(devices=None),
         )
 
 

@@ -17,7 +17,7 @@ from torch_geometric.data import Data
 from kmip_data.builds.added_columns import shards_digest
 from kmip_data.builds.home import Build, added_column_names, path_or_none
 from kmip_data.datasets.inputs import DEGREE_PROFILE, network_inputs
-from kmip_data.errors import UsageError
+from kmip_data.errors import Setting, Step, UsageError
 from kmip_data.format.card import COMPLETE_BY_COUNTS, Card, SplitEntry
 from kmip_data.format.schema import LINK_ATTRIBUTE, LOG10_UNIT, Column
 from kmip_data.format.split_files import PARTS
@@ -44,7 +44,6 @@ from kmip_data.models.training.tasks import (
 from kmip_data.pipelines.added_splits import remedy_for_empty_part
 from kmip_data.reading.batching import make_batch
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.steps import Setting, Step
 
 #: Default loss by type of the targets.
 DEFAULT_LOSSES: dict[TargetType, str] = {
@@ -290,14 +289,14 @@ class RunData(ABC):
         if not self.split_name and part != ALL_RECORDS:
             raise UsageError(
                 f"{self.build.card.dataset} has no split, so that it has no {part} part.",
-                steps=Setting({"split": ALL_RECORDS}),
+                steps=Setting(split=ALL_RECORDS),
             )
         if part not in (*self.sizes, ALL_RECORDS):
             sizes = ", ".join(f"{name} {size:,}" for name, size in self.sizes.items())
             raise UsageError(
                 f"The {part} part of the split {self.split_name!r} has no {self.part_members}: "
                 f"{sizes or 'all empty'}.",
-                steps=steps or [Setting({"split": name}) for name in self.sizes],
+                steps=steps or [Setting(split=name) for name in self.sizes],
             )
 
     @property

@@ -16,7 +16,7 @@ import safetensors.torch as safetensors
 import torch
 from torch import Tensor, nn
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import Command, DamagedInput, Step, UsageError
 from kmip_data.files.atomic_writes import rename_into_place, write_file
 from kmip_data.files.small_files import (
     first_problem,
@@ -34,7 +34,6 @@ from kmip_data.models.training.run.run_folder import (
     WEIGHTS_NAME,
     resume_command,
 )
-from kmip_data.steps import Command, Step
 
 T = TypeVar("T")
 

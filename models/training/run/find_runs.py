@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from kmip_data.builds.home import Build, Home, build_of_folder, list_builds, path_or_none
 from kmip_data.columns.column_roles import column_roles_on_card
-from kmip_data.errors import KmipDataError, UsageError, unknown_name_error
+from kmip_data.errors import Command, KmipDataError, Step, UsageError, unknown_name_error
 from kmip_data.manifest import dataset_names, load_manifest
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig
@@ -18,8 +17,7 @@ from kmip_data.models.training.run.result import RunResult, read_result
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME
 from kmip_data.pipelines.find_builds import parameter_names, parameters_with_defaults
 from kmip_data.pipelines.raw.copies import list_copies
-from kmip_data.steps import Command, Step
-from kmip_data.text import RUN_NAME_SUFFIXES, parameters_as_options
+from kmip_data.text import RUN_NAME_SUFFIXES, option_words
 
 
 def find_run(run: str | os.PathLike[str], home: Home) -> Path:
@@ -171,7 +169,7 @@ def command_of_own_build(
             continue
         defaults = parameters_with_defaults(recipe, {})
         changed = {key: value for key, value in parameters.items() if value != defaults[key]}
-        options = shlex.split(parameters_as_options(changed))
+        options = option_words(changed)
         words = ("build", recipe, "--name", name, "--archive", archive)
         return Command("kmip-data", *words, *options)
     return f"save or pull {name!r} again"

@@ -13,7 +13,7 @@ import torch
 from kmip_data.builds.home import Build, Home, unused_name
 from kmip_data.columns.column_roles import column_roles_on_card
 from kmip_data.datasets.inputs import check_same_categories
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, Step, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.targets import target_column, target_type_of
 from kmip_data.graphs.city_columns import is_city
@@ -44,7 +44,6 @@ from kmip_data.models.training.run.run_folder import CONFIG_NAME, WEIGHTS_NAME
 from kmip_data.models.training.run.training_module import TrainingModule
 from kmip_data.pipelines.find_builds import find_build
 from kmip_data.runtime.memory import is_out_of_memory
-from kmip_data.steps import Command, Setting, Step
 from kmip_data.text import count_with_noun
 
 #: Rules of splits that are drawn, not stored with the data.

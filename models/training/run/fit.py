@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from kmip_data.errors import CheckFailed, DamagedInput, KmipDataError, OutOfResources
+from kmip_data.errors import CheckFailed, Command, DamagedInput, KmipDataError, OutOfResources
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.folder_marker import is_output
 from kmip_data.files.small_files import first_problem, sha256_file
@@ -48,7 +48,6 @@ from kmip_data.models.training.run.training_module import (
 )
 from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.memory import is_out_of_memory, peak_host_memory
-from kmip_data.steps import Command
 from kmip_data.text import count_with_noun
 
 

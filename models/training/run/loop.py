@@ -24,7 +24,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from torch_geometric.data import Data
 
-from kmip_data.errors import CheckFailed, UsageError
+from kmip_data.errors import CheckFailed, Setting, UsageError
 from kmip_data.files.atomic_writes import write_file
 from kmip_data.files.small_files import csv_bytes
 from kmip_data.models.scaling import target_scale
@@ -55,7 +55,6 @@ from kmip_data.models.training.schedules import build_schedule, step_schedule
 from kmip_data.runtime.compiling import time_without_compiling
 from kmip_data.runtime.memory import HeapBound
 from kmip_data.runtime.progress import Progress
-from kmip_data.steps import Setting
 from kmip_data.text import count_with_noun, format_duration
 
 #: Shortest run, in seconds, whose duration is forecast from its first batches.
@@ -496,7 +495,7 @@ class Loop:
         except (AttributeError, RuntimeError) as error:
             raise UsageError(
                 f"{self.metric} of {len(saved)} processes cannot be merged within an epoch: {error}",
-                steps=[Setting({"devices": len(saved)}), "add merge_state to the metric"],
+                steps=[Setting(devices=len(saved)), "add merge_state to the metric"],
             ) from error
         return {**saved[0], "metrics": merged if is_main_process() else metrics.state()}
 

@@ -20,7 +20,7 @@ from kmip_data.arrays import I64, Array
 from kmip_data.builds.home import Build, Home
 from kmip_data.columns.column_roles import column_roles_on_card
 from kmip_data.columns.labels import TaskName
-from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.errors import Command, DamagedInput, OutOfResources, UsageError
 from kmip_data.files.atomic_writes import write_output
 from kmip_data.files.small_files import csv_bytes, first_problem, open_regular_file
 from kmip_data.format.card import Card
@@ -37,7 +37,6 @@ from kmip_data.models.training.run.training_module import select_part_rows
 from kmip_data.models.training.tasks import NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.runtime.memory import free_host_memory
-from kmip_data.steps import Command
 from kmip_data.strict_model import StrictModel
 
 ARRAY_NAMES = ("logits", "pred", "key", "ptr")

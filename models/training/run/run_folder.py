@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kmip_data.builds.home import Home, path_or_none
-from kmip_data.errors import MAX_LISTED_NAMES, UsageError
+from kmip_data.errors import MAX_LISTED_NAMES, Command, Setting, Step, UsageError
 from kmip_data.files.atomic_writes import create_marked_folder, folder_lock, make_folder
 from kmip_data.files.folder_marker import MARKER_NAME, unchanged_outputs
 from kmip_data.files.path_errors import convert_write_errors
@@ -22,7 +22,6 @@ from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig
 from kmip_data.pipelines.find_builds import parameter_names
-from kmip_data.steps import Command, Setting, Step
 from kmip_data.text import count_with_noun, dataset_name_from
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def check_run_name(name: str) -> None:
         raise UsageError(
             f"{name!r} is not a name for a run.",
             expected="letters, digits, '.', '_' and '-', a letter or digit first",
-            steps=Setting({"name": dataset_name_from(name) or "mine"}),
+            steps=Setting(name=dataset_name_from(name) or "mine"),
         )
 
 
@@ -84,7 +83,7 @@ def new_run(home: Home, dataset: str, model: str, name: str) -> Iterator[Path]:
         if (folder / CONFIG_NAME).exists():
             raise UsageError(
                 f"A run called {folder.name!r} already exists: {folder}",
-                steps=Setting({"name": _unused_name(folder)}),
+                steps=Setting(name=_unused_name(folder)),
             )
         create_marked_folder(folder, RUN_MARKER)
         yield folder
@@ -153,9 +152,9 @@ def end_epoch_error(folder: Path, config: RunConfig, epochs: int) -> UsageError:
     scheduled = config.training.epochs
     step: Step = config_command(folder, "--epochs", epochs)  # a new run
     if not (folder / RESULT_NAME).is_file():
-        step = Setting({"epochs": None, "stop_after": None})
+        step = Setting(epochs=None, stop_after=None)
     elif epochs > scheduled:  # the finished run is trained longer
-        step = Setting({"epochs": epochs, "stop_after": None})
+        step = Setting(epochs=epochs, stop_after=None)
     return UsageError(
         f"The schedule of the run ends after {count_with_noun(scheduled, 'epoch')}, not {epochs}.",
         steps=step,
@@ -171,7 +170,7 @@ def require_same_settings(folder: Path, config: RunConfig) -> None:
     requested = dict(dotted_keys(config.model_dump(mode="json")))
     keys = [key for key in {**existing, **requested} if existing.get(key) != requested.get(key)]
 
-    steps: list[Step] = [Setting({"name": _unused_name(folder)})]
+    steps: list[Step] = [Setting(name=_unused_name(folder))]
     epochs = config.training.epochs
     is_finished = (folder / RESULT_NAME).is_file()
     is_longer = is_finished and epochs > existing["training.epochs"]

@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home, build_of_folder
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.files.atomic_writes import folder_lock, marker_content, refuse_links, write_file
 from kmip_data.format.card import SplitPart
 from kmip_data.models.training import memory_estimate, self_check
@@ -56,7 +56,6 @@ from kmip_data.models.training.run.result import (
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
 from kmip_data.models.training.run.summary import RunSummary
 from kmip_data.runtime.progress import print_status
-from kmip_data.steps import Setting
 
 
 def train(
@@ -139,7 +138,7 @@ def train(
                 raise UsageError(
                     f"{split_name} has the parts of another fold: both are one split.",
                     steps=[
-                        Setting({"split_rule": None}),
+                        Setting(split_rule=None),
                         "train with one split_seed after another",
                     ],
                 )

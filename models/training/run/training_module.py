@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from kmip_data.errors import CheckFailed
+from kmip_data.errors import CheckFailed, Command, Setting, Step
 from kmip_data.models.attention.kmip import set_training_k
 from kmip_data.models.layers.batch import BatchSize
 from kmip_data.models.layers.norms import BatchNorm
@@ -30,7 +30,6 @@ from kmip_data.models.training.losses import all_losses
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.runtime.memory import map_large_blocks_separately, peak_host_memory
 from kmip_data.runtime.progress import Progress
-from kmip_data.steps import Command, Setting, Step
 
 
 class TrainLoss(NamedTuple):

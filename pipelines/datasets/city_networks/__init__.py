@@ -15,7 +15,7 @@ import numpy as np
 
 from kmip_data.arrays import F32, I64
 from kmip_data.builds.home import Home, unused_name
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import Command, DamagedInput
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import Prepared, RawCopy
 from kmip_data.pipelines.domains.cities import (
@@ -30,7 +30,6 @@ from kmip_data.pipelines.domains.cities import (
 )
 from kmip_data.pipelines.formats.tensors import read_tensor
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges
-from kmip_data.steps import Command
 
 LABEL_FILE = "10-chunk_16-hop_node_labels.pt"
 #: Labels of the earlier, directed graphs.

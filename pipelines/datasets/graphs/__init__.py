@@ -20,7 +20,7 @@ from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_roles import DESCRIPTION_NAME, ColumnRoles
 from kmip_data.columns.conform_to_schema import conform_block
 from kmip_data.columns.graph_block import GraphBlock
-from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.errors import DamagedInput, OutOfResources, Setting, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.small_files import first_problem, sha256_file
 from kmip_data.format.card import Receipt
@@ -63,7 +63,6 @@ from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
 from kmip_data.pipelines.raw import archives
 from kmip_data.pipelines.raw.copies import RECEIPT_NAME, store_own_files, unpack_archive
 from kmip_data.pipelines.units_and_splits import units_of_rows
-from kmip_data.steps import Setting
 from kmip_data.strict_model import StrictModel
 
 
@@ -111,7 +110,7 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
             raise UsageError(
                 "archive is missing.",
                 expected="a file, a folder or an archive of graphs",
-                steps=Setting({"archive": "FILE"}),
+                steps=Setting(archive="FILE"),
             )
         if source.path.is_file():
             refuse_unsupported_format(source.path)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kmip_data.columns.column_roles import DESCRIPTION_NAME
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import Command, DamagedInput, Step
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat, refuse_several_folders
@@ -28,7 +28,6 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     tudataset_files,
 )
 from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
-from kmip_data.steps import Command, Step
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.
 FORMATS = (

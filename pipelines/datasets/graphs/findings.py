@@ -14,13 +14,12 @@ from kmip_data.columns.column_roles import ColumnRole, Level, Numbering
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import TaskName
 from kmip_data.columns.part_masks import PART_ARRAYS, masks_by_part, part_codes
-from kmip_data.errors import OpenQuestions
+from kmip_data.errors import OpenQuestions, Setting
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.written_numbers import DecimalSign
 from kmip_data.pipelines.known_names import NO_LABEL
-from kmip_data.steps import Setting
 
 #: Level of a table -> key of its features.
 FEATURE_KEYS: dict[Level, str] = {

@@ -13,7 +13,7 @@ from kmip_data.columns.attribute_levels import AttributeLevels, AttributeRules, 
 from kmip_data.columns.column_inference import InferredColumns
 from kmip_data.columns.column_roles import ColumnRole, ColumnRoles, Level
 from kmip_data.columns.labels import InferredTarget, TaskName, infer_target, targets_as_numbers
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, Step, UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import (
     GROUP_DOC,
@@ -33,7 +33,6 @@ from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, Inferred
 from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, bytes_of_graph
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
-from kmip_data.steps import Setting, Step
 from kmip_data.text import list_names
 
 #: Memory besides the columns: row pointers, counts and codes of a split.
@@ -185,7 +184,7 @@ def _present_as_tensors(
         tasks = ["regression", *(["classification"] if width == 1 else [])]
         raise DamagedInput(
             f"y has rows of {width} integers: classes or regression targets.",
-            steps=[Setting({"task": task}) for task in tasks],
+            steps=[Setting(task=task) for task in tasks],
         )
     keeps_dtype = dtype.kind in "biu"  # classes are integers; one of several labels may be missing
     if column.shape:
@@ -278,7 +277,7 @@ def _group_error(group: str, columns: Sequence[Column], findings: Findings) -> U
     uses = [f"{role.use} of {role.level}s" for role in findings.roles if role.column == group]
     uses += [column.presented for column in columns if column.attribute == group]
     return UsageError(
-        f"{Setting({'group': group})} names no column of groups.",
+        f"{Setting(group=group)} names no column of groups.",
         expected="a text or a whole number of each node, or of each graph",
         found=", ".join(uses),
         steps="name another column as group",
@@ -339,7 +338,7 @@ def _check_class_names(
     shown = target.class_names or [f"{value:g}" for value in values[:100]]
     steps: list[Step] = [
         f"give class_name {classes} times, in the order of the classes, or leave it out",
-        Setting({"class_name": None}),
+        Setting(class_name=None),
     ]
     if not target.class_names and len(values) and values[0] == 1 == classes - len(names):
         steps = ["subtract 1 from the labels: classes count from 0, and no label is 0"]

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from kmip_data.columns.column_roles import ColumnRoles
-from kmip_data.errors import OutOfResources, UsageError
+from kmip_data.errors import OutOfResources, Setting, UsageError
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.known_names import NO_LABEL
-from kmip_data.steps import Setting
 from kmip_data.text import human_bytes, list_names, nearest_name
 
 
@@ -39,7 +38,7 @@ class ReadOptions:
             raise OutOfResources(
                 f"{purpose} needs at least {human_bytes(needed)} of memory,"
                 f" and {human_bytes(self.memory)} are allowed.",
-                steps=Setting({"memory": f"{-(-needed // 2**30)}GiB"}),
+                steps=Setting(memory=f"{-(-needed // 2**30)}GiB"),
             )
 
     def find_label(self, names: Iterable[str], common_names: Sequence[str], where: str) -> str:
@@ -50,7 +49,7 @@ class ReadOptions:
         if len(given_names) > 1:
             raise UsageError(
                 f"{where}: at most one array is the label, and all others are kept.",
-                steps=Setting({"label": given_names[0]}),
+                steps=Setting(label=given_names[0]),
             )
         for name in given_names or common_names:
             if name in names:
@@ -62,6 +61,6 @@ class ReadOptions:
             raise UsageError(
                 f"{where} has no {given_names[0]!r}.",
                 found=list_names(names, 500),
-                steps=Setting({"label": close}),
+                steps=Setting(label=close),
             )
         return ""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from kmip_data.arrays import F64, I8, I32, I64, Array, Bools
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import Command, DamagedInput
 from kmip_data.files.path_errors import require_disk_space
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.datasets.openstreetmap.ground import (
@@ -34,7 +34,6 @@ from kmip_data.pipelines.datasets.openstreetmap.land_use import (
 from kmip_data.pipelines.datasets.openstreetmap.streets import EXCLUDED, is_street, street_direction
 from kmip_data.runtime.memory import mapped_copy
 from kmip_data.runtime.parallel import num_threads
-from kmip_data.steps import Command
 
 if TYPE_CHECKING:
     import osmium

@@ -9,9 +9,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, Setting, UsageError
 from kmip_data.pipelines.domains.cities import CityParams
-from kmip_data.steps import Command, Setting
 from kmip_data.strict_model import StrictModel
 
 #: Raw members other than the map itself.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.errors import Command, DamagedInput, Setting, SourceUnavailable, UsageError
 from kmip_data.files.atomic_writes import write_json
 from kmip_data.files.path_errors import convert_write_errors, require_disk_space
 from kmip_data.files.small_files import sha256_file
@@ -34,7 +34,6 @@ from kmip_data.pipelines.raw.copies import (
     store_own_files,
     unpack_archive,
 )
-from kmip_data.steps import Command, Setting
 
 if TYPE_CHECKING:
     from requests import Response
@@ -119,7 +118,7 @@ def _read_vocabulary(name: str, home: Home) -> Vocabulary:
     except ValueError as error:
         raise UsageError(
             f"{build.path} has no vocabulary: only cities built from OpenStreetMap do.",
-            steps=Setting({"vocabulary": None}),
+            steps=Setting(vocabulary=None),
         ) from error
 
 

@@ -21,7 +21,7 @@ from kmip_data.columns.labels import (
     MAX_CLASSES,
     stored_labels,
 )
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import FieldKind, Schema
 from kmip_data.format.writer import SkippedRecord
@@ -76,7 +76,6 @@ from kmip_data.pipelines.own_pipeline import (
 )
 from kmip_data.pipelines.own_split import FOLDER_RULE, OwnSplitParams
 from kmip_data.runtime.extras import require_extra
-from kmip_data.steps import Setting
 from kmip_data.text import nearest_names
 
 _SPOOL_FOLDER = "clouds"
@@ -436,9 +435,9 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
             seed=params.block_seed,
         )
         if not blocks:
-            steps = [Setting({"block": None})]
+            steps = [Setting(block=None)]
             if len(cloud.xyz) >= MIN_BLOCK_POINTS:
-                steps.insert(0, Setting({"block": f"{float(cloud.xyz.max()) * 1.01:.3g}"}))
+                steps.insert(0, Setting(block=f"{float(cloud.xyz.max()) * 1.01:.3g}"))
             raise DamagedInput(
                 f"{key} ({len(cloud.xyz)} points) has no block: no window of at least 100 points.",
                 steps=steps,
@@ -546,6 +545,6 @@ def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int
         width = math.sqrt(max(float(floor.prod()), 1e-6) * params.block_points / count)
         raise DamagedInput(
             f"{name} has {count:,} points; at max_points {max_points:,} are allowed.",
-            steps=Setting({"block": f"{width:.2g}"}),
+            steps=Setting(block=f"{width:.2g}"),
         )
     check_neighbors(name, count, params)

@@ -13,14 +13,13 @@ import numpy as np
 from kmip_data.arrays import F32, F64, Array
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import mask_changed_by_float32
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting, Step
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.domains.cloud_columns import (
     CloudColumns,
     comparable_name,
     is_number_or_missing,
 )
-from kmip_data.steps import Setting, Step
 from kmip_data.text import list_names, nearest_names
 
 _MAX_EXACT_FLOAT32 = 2**24  #: float32 represents all integers up to this
@@ -105,7 +104,7 @@ def cloud_from_columns(
     if not has_position.any():
         raise DamagedInput(
             f"{name}: no point has a finite position ({', '.join(position)}).",
-            steps=Setting({"position": _suggest_position(columns)}),
+            steps=Setting(position=_suggest_position(columns)),
         )
     num_without_position = int((~has_position).sum())
     rows = np.flatnonzero(has_position)
@@ -147,7 +146,7 @@ def _read_numbers(columns: CloudColumns, column_name: str, name: str, key: str) 
     suggestion = _suggest_position(columns)
     remedy: Step = "repair or replace the file"
     if suggestion.count(",") == 2:
-        remedy = Setting({"position": suggestion})
+        remedy = Setting(position=suggestion)
     if key == "feature":
         remedy = "leave out the feature; a column of strings can be the label"
     raise DamagedInput(
@@ -169,7 +168,7 @@ def _missing_column_error(
         if comparable_name(candidate).rpartition(".")[0] == comparable_name(column_name)
     ]
     position = _suggest_position(columns)
-    steps: list[Step] = [Setting({"position": position})]
+    steps: list[Step] = [Setting(position=position)]
     if key != "position":
         # CloudCompare writes scalar_Classification for Classification.
         wanted = comparable_name(column_name)
@@ -178,7 +177,7 @@ def _missing_column_error(
         if key == "feature":
             candidates = candidates or names
         steps = [Setting({key: column}) for column in candidates[:6]]
-        steps = steps or [Setting({"label": "none"})]
+        steps = steps or [Setting(label="none")]
     elif "," not in position:
         steps = ["points need two or three columns of numbers"]
     problem = f"has no column {column_name!r}"
@@ -250,5 +249,5 @@ def _check_feature(
     steps: list[Step] = ["leave out the feature"]
     if finite.max() - finite.min() <= _MAX_EXACT_FLOAT32:
         divisor = f"/{feature.divisor:g}" if feature.divisor != 1 else ""
-        steps.insert(0, Setting({"feature": f"{feature.column}-{offset}{divisor}"}))
+        steps.insert(0, Setting(feature=f"{feature.column}-{offset}{divisor}"))
     raise DamagedInput(f"{name}{location}: the feature {text} {problem}.", steps=steps)

@@ -13,7 +13,7 @@ from tokenize import TokenError  # raised for a damaged .npy header
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.errors import DamagedInput, OpenQuestions
+from kmip_data.errors import DamagedInput, OpenQuestions, Setting
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.datasets.points.las import read_las
 from kmip_data.pipelines.datasets.points.pcd import read_pcd
@@ -26,7 +26,6 @@ from kmip_data.pipelines.domains.cloud_columns import (
     split_vector_columns,
 )
 from kmip_data.pipelines.domains.text_clouds import read_labels, read_text
-from kmip_data.steps import Setting
 
 #: Column layouts of laser scans: nuScenes, KITTI, and others.
 _SCAN_COLUMNS = ("x,y,z,intensity,ring", "x,y,z,intensity", "x,y,z,red,green,blue", "x,y,z")
@@ -200,7 +199,7 @@ def _read_bin(path: Path, options: CloudOptions) -> CloudColumns:
         if not fitting:
             raise ValueError(f"{size:,} bytes are not rows of float32")
         likely = [names for names in fitting if _can_be_scan(path, names)]
-        answers = [Setting({"bin": names}) for names in likely or fitting]
+        answers = [Setting(bin=names) for names in likely or fitting]
         listed = ", or ".join(map(str, answers))
         question = f"{path.name} does not state its columns of float32: {listed}"
         raise OpenQuestions({question: answers[0]})

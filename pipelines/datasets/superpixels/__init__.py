@@ -21,7 +21,7 @@ from kmip_data.builds.home import Home
 from kmip_data.columns.conform_to_schema import conform_rows
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import NO_CLASS, stored_labels
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema, View
@@ -69,7 +69,6 @@ from kmip_data.pipelines.own_pipeline import (
 from kmip_data.pipelines.raw.copies import list_copies
 from kmip_data.pipelines.units_and_splits import units_of_rows
 from kmip_data.runtime.parallel import prepare_ahead
-from kmip_data.steps import Setting
 
 BESIDE_FOLDER = "beside"
 MAX_PICTURES_PER_UNIT = 256
@@ -267,7 +266,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
             num_names = len(params.class_name)
             raise UsageError(
                 f"class_name has {num_names} names for {num_classes} classes.",
-                steps=Setting({"classes": num_names}),
+                steps=Setting(classes=num_names),
             )
         pairs = pair_with_masks(raw.members)
         companions = self._companions(raw, pairs, params)
@@ -317,7 +316,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         if has_masks and values == {0, params.void} and params.void not in params.class_values:
             raise DamagedInput(
                 f"The masks have the values 0 and {params.void}, but {params.void} marks pixels without a class.",
-                steps=Setting({"classes": f"0,{params.void}"}),
+                steps=Setting(classes=f"0,{params.void}"),
             )
         built = [picture for picture, _ in pairs_to_build]
         inferred, values_by_column = infer_pictures(built, companions, params, has_masks=has_masks)

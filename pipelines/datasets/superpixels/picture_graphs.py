@@ -13,11 +13,10 @@ import numpy as np
 
 from kmip_data.arrays import F64, I16, I64, U8, Array
 from kmip_data.columns.labels import NO_CLASS, class_codes, classes_option
-from kmip_data.errors import DamagedInput, OpenQuestions
+from kmip_data.errors import DamagedInput, OpenQuestions, Setting
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.datasets.superpixels.mask_colours import MaskColours, voc_colours
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
-from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -67,7 +66,7 @@ def read_picture(
                     f" {colours.max()}.",
                     steps=[
                         "save it with 8 bits per colour, or name its white if it is that dark",
-                        Setting({"white": 65_535}),
+                        Setting(white=65_535),
                     ],
                 )
             return colours
@@ -83,14 +82,14 @@ def read_picture(
             raise DamagedInput(
                 f"{name}: the values of the picture are {low:g} to {high:g} ({image.mode}), but white is"
                 " unknown.",
-                steps=None if depth is None else Setting({"white": depth}),
+                steps=None if depth is None else Setting(white=depth),
             )
         if is_default and white == 65_535 and high < _DARK_THRESHOLD:
             question = (
                 f"{name}: the brightest of its 65,536 values is {high:g}, which is nearly black: "
                 "white=4095 if it has 12 bits, or white=65535 if it is that dark"
             )
-            raise OpenQuestions({question: Setting({"white": 4095})})
+            raise OpenQuestions({question: Setting(white=4095)})
         bits = grey.astype(np.uint16) >> 8 if white == 65_535 else np.rint(grey * (255 / white))
         return np.repeat(bits.astype(np.uint8)[:, :, None], 3, axis=2)
 
@@ -112,7 +111,7 @@ def _apply_orientation(
             f"{name} is stored rotated (EXIF orientation {orientation}), but its mask fits both ways: "
             "exif='apply' if masks fit the picture as viewers show it, or exif='ignore'"
         )
-        raise OpenQuestions({question: Setting({"exif": "apply"})})
+        raise OpenQuestions({question: Setting(exif="apply")})
     return image
 
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import pandas as pd
 
-from kmip_data.errors import DamagedInput, OutOfResources
+from kmip_data.errors import DamagedInput, OutOfResources, Setting
 from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
 from kmip_data.pipelines.formats.typed_tables import workbook_process
-from kmip_data.steps import Setting
 from kmip_data.text import human_bytes, list_names
 
 #: Peak memory per byte of JSON with the cells; 100,000 rows of five columns take 10.
@@ -168,7 +167,7 @@ def _lines_of_process(path: Path, memory: int | None, rows: int) -> Iterator[byt
         gibibytes = -(-2 * (memory or 0) // 2**30)
         raise OutOfResources(
             f"{path.name} needs more memory than {allowed}.",
-            steps=["save its sheets as CSV", Setting({"memory": f"{gibibytes}GiB"})],
+            steps=["save its sheets as CSV", Setting(memory=f"{gibibytes}GiB")],
         )
     if process.returncode:
         raise _workbook_error(path, {"error": f"exit code {process.returncode}"})

@@ -18,7 +18,7 @@ from support.cases import flip_bit
 from torch.utils.data import DataLoader
 
 from kmip_data.builds.home import Build
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import Command, DamagedInput
 from kmip_data.format import crc_checks, writer
 from kmip_data.format.reader import Shard
 from kmip_data.graphs.encoding import parse_encoding
@@ -26,7 +26,6 @@ from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import memory
-from kmip_data.steps import Command
 
 PAGE = 4096
 BUILDS = ("whole", "cut", "columns")

@@ -17,14 +17,13 @@ from torch_geometric.data import Data, InMemoryDataset
 import kmip_data
 from kmip_data.builds.home import Build, Home
 from kmip_data.builds.verify import verify_build
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import SAME_AGAIN, KmipDataError, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.files.atomic_writes import write_marker
 from kmip_data.saving import export as exporting
 from kmip_data.saving.export import export, parquet_view, records_by_part, write_parquet
 from kmip_data.sharing.pull import pull
 from kmip_data.sharing.push import push_build
-from kmip_data.steps import SAME_AGAIN
 
 SPLIT = {"train": [4, 0], "val": [], "test": [3, 2]}
 PARTS = {"train": [4, 0], "test": [3, 2], "unassigned": [1]}

@@ -17,11 +17,10 @@ from torch_geometric.loader import DataLoader
 import kmip_data
 from kmip_data.builds.verify import verify_build
 from kmip_data.columns.part_masks import PART_ARRAYS
-from kmip_data.errors import DamagedInput, OutOfResources, UsageError
+from kmip_data.errors import DamagedInput, OutOfResources, Setting, UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.format.card import read_card
 from kmip_data.reading.loader import GraphLoader
-from kmip_data.steps import Setting
 
 
 def tu_graphs():
@@ -286,7 +285,7 @@ def test_labels_of_plus_and_minus_one_need_a_choice(tmp_path):
     with pytest.raises(UsageError, match="labels y are -1 to 1") as error:
         kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "a")
     words = "write 0 for -1 if it is a class; in a regression, it is a number"
-    assert error.value.steps == [words, Setting({"task": "regression"})]
+    assert error.value.steps == [words, Setting(task="regression")]
     assert "next: task='regression'" in str(error.value)
     kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "c", task="regression")
     assert [float(item.y) for item in kmip_data.open(tmp_path / "c")] == [1, -1, 1]
@@ -350,7 +349,7 @@ def test_a_number_beyond_any_class_is_no_class(tmp_path):
     graphs = several(y=torch.tensor([10**12]))
     with pytest.raises(UsageError, match="1e\\+12") as error:
         kmip_data.save(graphs, tmp_path / "b")
-    assert error.value.steps == [Setting({"task": "regression"})]
+    assert error.value.steps == [Setting(task="regression")]
     build = kmip_data.save(graphs, tmp_path / "b", task="regression")
     assert kmip_data.open(build.path, split=None)[0].y.tolist() == [10**12]
 

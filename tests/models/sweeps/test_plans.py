@@ -13,7 +13,7 @@ from support.runs.sweeps import write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
-from kmip_data.errors import UsageError
+from kmip_data.errors import Setting, UsageError
 from kmip_data.models.sweeps.plans import (
     add_grid,
     changed_keys_digest,
@@ -25,7 +25,6 @@ from kmip_data.models.sweeps.runs_by_name import select_runs
 from kmip_data.models.training.config.compose import SAMPLE_EPOCHS, compose_configuration
 from kmip_data.models.training.config.overrides import apply_overrides
 from kmip_data.models.training.config.presets import config_for_data
-from kmip_data.steps import Setting
 
 CHANGES = [
     {"name": "as-it-is"},

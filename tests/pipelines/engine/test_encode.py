@@ -17,7 +17,7 @@ from support.cli import python
 
 from kmip_data.builds.home import Build, added_column_names
 from kmip_data.builds.verify import verify_build
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import Command, DamagedInput, UsageError
 from kmip_data.graphs.encoding import parse_encoding
 from kmip_data.graphs.encodings.edge_rwse import edge_walk_encoding
 from kmip_data.pipelines.engine import encode
@@ -25,7 +25,6 @@ from kmip_data.pipelines.engine.encode import encode_build
 from kmip_data.pipelines.engine.repair import repair_build
 from kmip_data.pipelines.engine.unfinished_builds import UNITS_STEP
 from kmip_data.reading.dataset import ShardedDataset
-from kmip_data.steps import Command
 
 NAMES = ("rwse5", "lappe4", "degree-profile-2.0", "edge-rwse3")
 ENCODINGS = [parse_encoding(name) for name in NAMES]

@@ -13,14 +13,20 @@ from support.cases import steps_of
 from support.own_graphs import read_files, write_files
 
 import kmip_data
-from kmip_data.errors import DamagedInput, KmipDataError, MissingExtra, OutOfResources, UsageError
+from kmip_data.errors import (
+    Command,
+    DamagedInput,
+    KmipDataError,
+    MissingExtra,
+    OutOfResources,
+    UsageError,
+)
 from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
     as_pandas,
     is_frame,
     with_index_columns,
 )
 from kmip_data.pipelines.formats.typed_tables.frames import read_frames
-from kmip_data.steps import Command
 
 EDGES = '{"source": "a", "target": "b", "w": 1.5}\n\n{"source": "b", "target": "c", "w": 2}\n'
 

@@ -22,7 +22,13 @@ from support.cases import steps_of
 
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, LicenseNotAccepted, SourceUnavailable, UsageError
+from kmip_data.errors import (
+    Command,
+    DamagedInput,
+    LicenseNotAccepted,
+    SourceUnavailable,
+    UsageError,
+)
 from kmip_data.files.small_files import json_digest, sha256_file
 from kmip_data.manifest import (
     NO_CONTENT,
@@ -40,7 +46,6 @@ from kmip_data.pipelines.parameters import BuildParams
 from kmip_data.pipelines.raw import find_or_download
 from kmip_data.pipelines.raw.copies import copy_problems, list_copies
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset, obtain_raw
-from kmip_data.steps import Command
 
 
 @pytest.fixture(autouse=True)

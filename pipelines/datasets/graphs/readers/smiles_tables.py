@@ -16,7 +16,7 @@ from kmip_data.columns.column_roles import Use
 from kmip_data.columns.conform_to_schema import conform_block
 from kmip_data.columns.graph_block import GraphBlock
 from kmip_data.columns.labels import InferredTarget
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import MOLECULE_DOC, SCAFFOLD_DOC, Column, Schema
 from kmip_data.pipelines import known_names
@@ -34,7 +34,6 @@ from kmip_data.pipelines.domains.molecules import (
     molecule_from_mol,
 )
 from kmip_data.runtime.extras import require_extra
-from kmip_data.steps import Setting
 
 if TYPE_CHECKING:
     from kmip_data.pipelines.datasets.graphs.tables.table import Table
@@ -43,7 +42,7 @@ _EXPECTED = "a CSV with a column smiles, or one that the parameter smiles names"
 _MAX_CHARACTERS = 10_000  #: longest SMILES; RDKit takes minutes for 10⁶ atoms
 _LISTED_ROWS = 10  #: rows that an error lists
 _DEFAULT_COLUMN = "smiles"
-_SKIP = Setting({"on_error": "skip"})
+_SKIP = Setting(on_error="skip")
 #: Columns of a record without atoms yet, as bytes: its SMILES and location, or "" and an error.
 _SMILES = "text/smiles"
 _LOCATION = "text/location"
@@ -91,7 +90,7 @@ def read(
     if features:
         raise UsageError(
             f"feature={features[0]} has no effect: the features of molecules come from SMILES.",
-            steps=Setting({"feature": None}),
+            steps=Setting(feature=None),
         )
     tables = tables_of_file(folder / name, "graph", options, findings.notices, is_only_table=True)
     table = _table_of_molecules(tables, params, findings.notices)
@@ -194,7 +193,7 @@ def _find_key_column(table: Table, excluded: Collection[str], given_column: str)
     if given_column:
         raise DamagedInput(
             f"{table.name}: {given_column!r} does not name each molecule: values are missing or occur twice.",
-            steps=Setting({"node": "none"}),
+            steps=Setting(node="none"),
         )
     return ""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from kmip_data.arrays import Array, shape_matches
 from kmip_data.columns.attribute_levels import check_attribute_name
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.split_files import PART_CODES, part_name
 from kmip_data.pipelines.datasets.graphs.findings import (
@@ -31,7 +31,6 @@ from kmip_data.pipelines.formats.tensors import (
     stream_items,
 )
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
-from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 _EXPECTED = ".pt of torch.save: Data, a list of them, or (data, slices)"
@@ -327,7 +326,7 @@ def _convert_attribute(
     code = (remedy or "del data.{name}").format(name=name)
     raise DamagedInput(
         f"{where}: {name} is {type_name}, not a dense tensor of real numbers.",
-        steps=[f"{code} before torch.save", *([] if remedy else [Setting({"ignore": name})])],
+        steps=[f"{code} before torch.save", *([] if remedy else [Setting(ignore=name)])],
     )
 
 

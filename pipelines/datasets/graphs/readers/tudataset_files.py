@@ -15,7 +15,7 @@ import pandas as pd
 
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.column_roles import Level
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
@@ -25,7 +25,6 @@ from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
 from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
-from kmip_data.steps import Setting
 
 _EXPECTED = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
 _MANDATORY_SUFFIXES = ("_A.txt", "_graph_indicator.txt")
@@ -178,7 +177,7 @@ def _numbered_through(edges: Table, graphs: I64, options: ReadOptions, notices: 
             notices.questions[
                 f"The largest number of a node in {edges.name} is {ends.max():,}, but {len(sizes):,} graphs have "
                 f"{len(graphs):,} nodes: numbers may begin anew in each graph."
-            ] = Setting({"node": known_columns.ROWS_FROM_1})
+            ] = Setting(node=known_columns.ROWS_FROM_1)
             notices.raise_questions()
         return edges
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from kmip_data.arrays import Array
 from kmip_data.columns.column_roles import Level
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -23,12 +23,11 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfT
 from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import assign_levels
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
 from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS
-from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 #: Rows and columns from which numbers without names are a matrix; three may be edges with a weight.
 _MIN_UNNAMED = 4
-_EDGE_LIST = Setting({"source": "0", "target": "1"})
+_EDGE_LIST = Setting(source="0", target="1")
 
 
 def find_matrices(

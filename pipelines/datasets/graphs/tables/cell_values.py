@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from kmip_data.arrays import F64, Array, Bools
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import count_distinct
@@ -26,7 +26,6 @@ from kmip_data.pipelines.formats.written_numbers import (
     shown_decimal_signs,
     split_unit,
 )
-from kmip_data.steps import Setting
 from kmip_data.text import count_with_noun
 
 _BOOLEANS = {"true": 1.0, "false": 0.0}
@@ -74,7 +73,7 @@ class TableColumn:
         return f"{self.table.location(row)}: {self.name!r} is {value}"
 
 
-NOTHING_MISSING = Setting({"missing": "none"})
+NOTHING_MISSING = Setting(missing="none")
 
 
 class CellValues(NamedTuple):
@@ -231,7 +230,7 @@ def _ask_about_sentinel(column: TableColumn, numbers: F64) -> None:
     others = filled[filled != smallest]
     if others.size and others.min() > smallest / 10:
         question = column.locate((numbers == smallest).argmax(), f"{smallest:.0f}")
-        answer = Setting({"missing": f"{smallest:.0f}"})
+        answer = Setting(missing=f"{smallest:.0f}")
         column.add_question(
             f"{question}. Is this a number or a missing value? {NOTHING_MISSING} for a number, {answer} "
             "for a missing value",
@@ -343,7 +342,7 @@ def _decimal_sign(column: TableColumn, numbers: Iterable[str]) -> DecimalSign | 
 def _add_decimal_sign_question(column: TableColumn, row: int, number: str, sign: str) -> None:
     """Ask for the decimal sign of a ``number``; suggest ``sign``."""
     question = column.locate(row, repr(number))
-    answer = Setting({"decimal": sign})
+    answer = Setting(decimal=sign)
     if column.params.decimal:
         question += f", not a number with the decimal sign {column.params.decimal!r}: {answer}"
     else:
@@ -358,7 +357,7 @@ def _add_missing_strings_question(column: TableColumn, row: int, strings: Array)
     """Ask whether strings among numbers, the first in ``row``, are missing values."""
     distinct = list(dict.fromkeys(strings))
     listed = distinct[:_LISTED_STRINGS]
-    answer = Setting({"missing": listed})
+    answer = Setting(missing=listed)
     readings = (
         f"Is this text or a missing value? {NOTHING_MISSING} for text, {answer} for a missing value"
     )
@@ -378,7 +377,7 @@ def _add_units_question(
     """Ask about numbers, the first in ``row``, that have several units or partly none."""
     unit = quantities[strings[row]].unit
     other = next(string for string in strings if string and quantities[string].unit != unit)
-    answer = Setting({"ignore": column.name})
+    answer = Setting(ignore=column.name)
     column.add_question(
         f"{column.locate(row, repr(strings[row]))}, and {other!r} has another unit: write all numbers "
         f"in one unit, or leave the column out: {answer}",

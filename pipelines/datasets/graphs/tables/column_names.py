@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pandas as pd
 
-from kmip_data.errors import OpenQuestions
+from kmip_data.errors import OpenQuestions, Setting
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.roles.end_columns import values_after_header
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
 from kmip_data.pipelines.formats.header_line import looks_like_names, strings_in
 from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS, is_written_number
-from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 
@@ -99,7 +98,7 @@ def first_line_has_names(
         return params.header == "yes"
 
     # 4. Ask, and name the options that each answer will need, so that the file is asked about once.
-    answers = {answer: Setting({"header": answer}) for answer in ("yes", "no")}
+    answers = {answer: Setting(header=answer) for answer in ("yes", "no")}
     if level == "edge" and not known_names and not parse_rest().empty:
         for answer, names in (("yes", list(first_cells)), ("no", numbers)):
             frame = parse_rest().set_axis(names, axis=1)

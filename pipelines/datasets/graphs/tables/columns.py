@@ -12,6 +12,7 @@ import pandas as pd
 from kmip_data.arrays import F32, I64, Array
 from kmip_data.columns.column_roles import ColumnRole, Level, Use
 from kmip_data.columns.part_masks import PART_ARRAYS, are_parts, is_index_array, part_code
+from kmip_data.errors import Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import (
     FEATURE_KEYS,
@@ -34,7 +35,6 @@ from kmip_data.pipelines.datasets.graphs.tables.features import decide_feature_r
 from kmip_data.pipelines.datasets.graphs.tables.labels import find_labels, read_targets
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
-from kmip_data.steps import Setting
 
 #: Attribute of the groups of a table, whose column may have any name.
 GROUP_ATTRIBUTE = "group"
@@ -232,8 +232,8 @@ def _reason_to_ignore(name: str, level: Level, options: ReadOptions, *, is_descr
         return "not among the features"
     if level == "graph" and not features and options.described is None:
         return (
-            f"a column of graphs; {Setting({'feature': name})} makes it a feature of graphs, "
-            f"{Setting({'label': name})} the target"
+            f"a column of graphs; {Setting(feature=name)} makes it a feature of graphs, "
+            f"{Setting(label=name)} the target"
         )
     return ""
 
@@ -264,7 +264,7 @@ def _read_parts(column: TableColumn) -> Array:
             f"{name!r} is {unknown[0]!r}, not train, val or test{others}",
             [
                 "write train, val or test instead, or ignore it if it is not a split",
-                Setting({"ignore": name}),
+                Setting(ignore=name),
             ],
         )
     return strings.map(codes).to_numpy(np.uint8)

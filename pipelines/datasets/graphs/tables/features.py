@@ -10,6 +10,7 @@ import pandas as pd
 from kmip_data.arrays import F32, F64, Array, Bools
 from kmip_data.columns.column_roles import ColumnRole
 from kmip_data.columns.labels import mask_changed_by_float32
+from kmip_data.errors import Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
@@ -24,7 +25,6 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
 )
 from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
 from kmip_data.pipelines.formats.written_numbers import MISSING_WORDS
-from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 _DATE = re.compile(
@@ -101,7 +101,7 @@ def read_features(column: TableColumn, values: CellValues, role: ColumnRole) -> 
     with np.errstate(over="ignore", invalid="ignore"):
         rounded = numbers.astype(np.float32)
     if question := _question_of_precision(column, numbers, rounded):
-        column.add_question(question, Setting({"ignore": column.name}))
+        column.add_question(question, Setting(ignore=column.name))
     if not role.nullable:
         return [rounded]
     return [np.where(is_missing, np.float32(0), rounded), is_missing.astype(np.float32)]
@@ -141,7 +141,7 @@ def _ask_about_categories(column: TableColumn, categories: Array, counts: Array)
         count = int(counts[np.isin(categories, ambiguous)].sum())
         question = (
             f"{location} has {ambiguous[0]!r} in {count:,} rows. Is this text or a missing value? "
-            f"{NOTHING_MISSING} or {Setting({'missing': ambiguous[0]})}"
+            f"{NOTHING_MISSING} or {Setting(missing=ambiguous[0])}"
         )
         column.add_question(question, NOTHING_MISSING)
         return True
@@ -150,7 +150,7 @@ def _ask_about_categories(column: TableColumn, categories: Array, counts: Array)
             f"{location} has {len(categories):,} texts ({', '.join(categories[:3])}, …): leave it out, or "
             f"categories={len(categories)}"
         )
-        column.add_question(question, Setting({"ignore": name}))
+        column.add_question(question, Setting(ignore=name))
         return True
     return False
 
@@ -194,7 +194,7 @@ def _question_of_precision(column: TableColumn, numbers: F64, values: F32) -> st
     row = int(is_changed.argmax())
     return (
         f"{column.locate(row, f'{numbers[row]:.15g}')}, and {values[row]:.15g} as float32: "
-        f"leave it out, or {Setting({'rounded': column.name})}"
+        f"leave it out, or {Setting(rounded=column.name)}"
     )
 
 

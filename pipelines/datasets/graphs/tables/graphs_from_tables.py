@@ -8,7 +8,7 @@ import numpy as np
 
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.column_roles import Level, Numbering, Use
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import NODE_ID
 from kmip_data.pipelines import known_names
@@ -45,7 +45,6 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     ids_as_strings,
 )
 from kmip_data.pipelines.formats.typed_rows import paged_copy
-from kmip_data.steps import Setting
 from kmip_data.text import count_with_noun
 
 _REASON_OF_IDS = "stored only for a single graph; to use ids, copy them into another column"
@@ -202,7 +201,7 @@ def _ask_for_level_of_target(
         if role.level == "graph" and role.use == "ignored" and 1 < role.distinct <= graphs / 2
     ]
     if candidates:
-        offered = [Setting({"label": name}) for name in [*candidates, *labels]]
+        offered = [Setting(label=name) for name in [*candidates, *labels]]
         question = (
             f"The target may be {', '.join(candidates)} of the graphs, or {', '.join(labels)} of "
             f"their nodes: {' or '.join(map(str, offered))}"

@@ -9,6 +9,7 @@ import numpy as np
 from kmip_data.arrays import Array
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.labels import NO_CLASS
+from kmip_data.errors import Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -25,7 +26,6 @@ from kmip_data.pipelines.datasets.graphs.tables.cell_values import (
     typed_values,
     value_texts,
 )
-from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 #: Fraction of labelled nodes up to which distinct whole numbers are names, not classes.
@@ -65,7 +65,7 @@ def find_labels(
             # Values that are nearly all distinct within each graph are names, not classes.
             reason = (
                 "names, a different one for nearly every node that has one; a target by "
-                f"{Setting({'label': name})}"
+                f"{Setting(label=name)}"
             )
         if reason:
             ignored[name] = reason
@@ -83,12 +83,12 @@ def find_labels(
             candidates.remove(y)
         elif have_fractions:
             question = f"{table.name}: {y!r} next to {x!r} may be a coordinate or the target"
-            answer = Setting({"label": "none"})
-            notices.questions[f"{question}: {Setting({'label': y})} or {answer}"] = answer
+            answer = Setting(label="none")
+            notices.questions[f"{question}: {Setting(label=y)} or {answer}"] = answer
             return [], ignored
     if len(candidates) > 1:
         question = f"{table.name}: the target may be one of {', '.join(candidates)}"
-        notices.questions[question] = Setting({"label": candidates[0]})
+        notices.questions[question] = Setting(label=candidates[0])
         return [], ignored
     return candidates, ignored
 
@@ -165,5 +165,5 @@ def _ask_about_minus_one(column: TableColumn, values: CellValues) -> None:
     column.add_question(
         f"{column.locate(is_minus_one.argmax(), '-1')}. Is this a class or a missing label? missing='-1' "
         f"for a missing label, {NOTHING_MISSING} for a class, task='regression' for a number",
-        NOTHING_MISSING if is_class else Setting({"missing": "-1"}),
+        NOTHING_MISSING if is_class else Setting(missing="-1"),
     )

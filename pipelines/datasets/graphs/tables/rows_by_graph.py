@@ -10,12 +10,11 @@ import pandas as pd
 
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.column_roles import Level
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import RowsByGraph
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, comparable_ids
-from kmip_data.steps import Setting
 from kmip_data.text import count_with_noun
 
 _SHOWN_GRAPHS = 5  #: graphs that an error names
@@ -142,6 +141,6 @@ def _refuse_or_skip(
         + (f", as are {len(ordered) - 1:,} others: {shown}" if len(ordered) > 1 else ""),
         [
             "add or remove the rows of such graphs, or leave these graphs out",
-            Setting({"on_error": "skip"}),
+            Setting(on_error="skip"),
         ],
     )

@@ -14,7 +14,7 @@ import pandas as pd
 
 from kmip_data.arrays import I64, Array
 from kmip_data.columns.column_roles import Level
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, Step, UsageError
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -28,7 +28,6 @@ from kmip_data.pipelines.formats.written_numbers import (
     shown_decimal_signs,
     split_unit,
 )
-from kmip_data.steps import Setting, Step
 from kmip_data.text import is_likely_typo, list_names, nearest_name
 
 _MAX_EXACT_FLOAT = 2**53  #: largest float64 below which all integers are exact

@@ -8,7 +8,7 @@ from support.builds.learnable import CLASSES, learnable_build, tiny_config
 from support.builds.written import write_build
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import UsageError
+from kmip_data.errors import Setting, UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Column, Schema
 from kmip_data.format.split_files import read_split
@@ -18,7 +18,6 @@ from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.run.evaluate_run import evaluate
 from kmip_data.models.training.run.train import train
 from kmip_data.pipelines.find_builds import find_or_build
-from kmip_data.steps import Setting
 
 X = Column(key="node/x", attribute="x", stored="float32", presented="float32", shape=(2,))
 Y = Column(key="node/y", attribute="y", stored="uint8", presented="int64")
@@ -70,7 +69,7 @@ def test_neighbours_are_sampled_in_a_single_graph_alone(tmp_path):
     build = learnable_build(tmp_path / "build")
     with pytest.raises(UsageError, match="neighbours can be sampled only in a single") as caught:
         open_data(tiny_config(build, training={"neighbors": [2]}), home=Home(tmp_path))
-    assert caught.value.steps == [Setting({"neighbor_sampling": None})]
+    assert caught.value.steps == [Setting(neighbor_sampling=None)]
 
 
 def test_classes_are_counted_over_all_parts(tmp_path):

@@ -19,7 +19,7 @@ from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
-from kmip_data.errors import CheckFailed, OutOfResources, UsageError
+from kmip_data.errors import CheckFailed, OutOfResources, Setting, UsageError
 from kmip_data.files.atomic_writes import MARKER_NAME
 from kmip_data.format import targets
 from kmip_data.format.card import SAMPLE_NOTE
@@ -51,7 +51,6 @@ from kmip_data.reading.loader import GraphLoader
 from kmip_data.runtime import reused_buffers
 from kmip_data.runtime.extras import GPU_EXTRAS
 from kmip_data.saving.save import save
-from kmip_data.steps import Setting
 
 
 @pytest.fixture(scope="module")
@@ -348,7 +347,7 @@ def test_a_build_without_a_test_part_is_trained(tmp_path):
 def test_wrong_or_taken_names_of_runs_are_refused(done, build, home, tmp_path):
     with pytest.raises(UsageError, match="'three-seed1'") as caught:
         train(tiny_config(build), home=home, name="three-seed1", quiet=True)
-    assert caught.value.steps == [Setting({"name": "three-seed1-2"})]
+    assert caught.value.steps == [Setting(name="three-seed1-2")]
     with pytest.raises(UsageError, match=r"'\.\./three'"):
         train(tiny_config(build), home=home, name="../three", quiet=True)
     with pytest.raises(UsageError, match="three-seed1"):

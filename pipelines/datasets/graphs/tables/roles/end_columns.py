@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kmip_data.arrays import Array
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Direction, Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -44,7 +44,6 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     unknown_column_error,
 )
 from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX
-from kmip_data.steps import Setting
 
 _COMPARED_COLUMNS = 12  #: first columns whose values are compared
 _MIN_COMMON = 0.1  #: fraction of the values of an end that are also at the other end
@@ -99,7 +98,7 @@ def _refuse_line_of_counts(edges: Table, ends: Array, *, is_only_table: bool) ->
             "(if each has the neighbours of a node, it is METIS, and no table of edges)",
             [
                 "remove the line, or say by header what it is",
-                *(Setting({"header": value}) for value in headers),
+                *(Setting(header=value) for value in headers),
             ],
         )
 
@@ -233,7 +232,7 @@ def _refuse_smiles(table: Table) -> None:
             f"{table.name} has no edges: {name!r} may have SMILES, such as {example[:40]}.",
             expected="a table of edges: if it is one, name its source and target",
             found=table.column_list,
-            steps=Setting({"smiles": name}),
+            steps=Setting(smiles=name),
         )
 
 
@@ -253,7 +252,7 @@ def _refuse_single_column(edges: Table, names: Sequence[str], params: GraphParam
     if len(names) == 2 and len(remaining) == 1:
         raise DamagedInput(
             f"{edges.name} has no edges: {remaining[0]!r} is its only column besides the label.",
-            steps=Setting({"smiles": remaining[0]}),
+            steps=Setting(smiles=remaining[0]),
         )
 
 
@@ -269,7 +268,7 @@ def _refuse_unnamed_columns(edges: Table, names: Sequence[str], params: GraphPar
         expected="two ids of nodes and at most a weight, or names in the first line",
         steps=[
             ends_setting(likely),
-            Setting({"feature": names[2]}),
+            Setting(feature=names[2]),
             "an adjacency list: networkx.write_graphml(networkx.read_adjlist(FILE), 'a.graphml')",
         ],
     )
@@ -430,4 +429,4 @@ def _shared_length(first: str, second: str) -> int:
 
 def ends_setting(ends: EndColumns) -> Setting:
     """Return the setting that names two columns as the ends."""
-    return Setting({"source": ends[0], "target": ends[1]})
+    return Setting(source=ends[0], target=ends[1])

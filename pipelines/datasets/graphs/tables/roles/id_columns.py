@@ -9,7 +9,7 @@ import pandas as pd
 
 from kmip_data.arrays import Array
 from kmip_data.columns.column_roles import Level
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -22,7 +22,6 @@ from kmip_data.pipelines.datasets.graphs.tables.table import (
     ids_as_strings,
     unknown_column_error,
 )
-from kmip_data.steps import Setting
 
 
 def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
@@ -34,7 +33,7 @@ def find_graph_column(table: Table, level: Level, params: GraphParams) -> str:
     if len(candidates) > 1:
         raise DamagedInput(
             f"{table.name} has several columns that may name the graph of a row: {', '.join(candidates)}.",
-            steps=Setting({"graph": candidates[0]}),
+            steps=Setting(graph=candidates[0]),
         )
     return candidates[0] if candidates else ""
 
@@ -110,7 +109,7 @@ def find_node_id_column(
     raise DamagedInput(
         f"{nodes.name} has ids in {column!r}, and the edges have other ids.",
         found=f"edges of {_shorten(ids)}; {column} of {_shorten(nodes.id_cells(column).to_numpy())}",
-        steps=[Setting({"node": value}) for value in numberings],
+        steps=[Setting(node=value) for value in numberings],
     )
 
 
@@ -202,7 +201,7 @@ def _check_ids(nodes: Table, name: str, ids: Array) -> None:
     if is_duplicate.any():
         row = int(is_duplicate.argmax())
         problem = f"the node {cells[row]} occurs twice"
-        raise nodes.error_at(row, problem, [REMEDY_OF_EQUAL_IDS, Setting({"node": "none"})])
+        raise nodes.error_at(row, problem, [REMEDY_OF_EQUAL_IDS, Setting(node="none")])
 
 
 def _shorten(values: Array) -> str:
@@ -213,7 +212,7 @@ def _add_id_question(
     nodes: Table, names: Sequence[str], numberings: Sequence[str], notices: Notices
 ) -> None:
     """Ask which of these columns has the ids of the nodes, or how the rows are numbered."""
-    answers = [Setting({"node": name}) for name in [*names[:1], *numberings]]
+    answers = [Setting(node=name) for name in [*names[:1], *numberings]]
     readings = [f"those in {', '.join(names)}"] if names else []
     if numberings:
         starts = ["1" if value == known_columns.ROWS_FROM_1 else "0" for value in numberings]

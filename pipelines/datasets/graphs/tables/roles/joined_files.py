@@ -18,7 +18,7 @@ import pandas as pd
 
 from kmip_data.arrays import I64
 from kmip_data.columns.column_roles import Level
-from kmip_data.errors import DamagedInput
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
@@ -34,7 +34,6 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.shared_ids import (
     graph_columns_by_name,
 )
 from kmip_data.pipelines.datasets.graphs.tables.table import Table
-from kmip_data.steps import Setting
 from kmip_data.text import list_names
 
 FILE_COLUMN = "file"  #: column with the name of each row's file, if each file is a graph
@@ -240,6 +239,6 @@ def ask_about_files(levels: Mapping[Level, Table], params: GraphParams, notices:
         return
     question = (
         f"{edges.name} have the same columns, and may be parts of one graph or a graph each: "
-        f"graph='none' or {Setting({'graph': FILE_COLUMN})}"
+        f"graph='none' or {Setting(graph=FILE_COLUMN)}"
     )
-    notices.questions[question] = Setting({"graph": "none"})
+    notices.questions[question] = Setting(graph="none")
