@@ -23,7 +23,6 @@ from kmip_data.models.positional_encodings import (
     PositionalEncoding,
     PositionalName,
     RWSEOptions,
-    SignNetOptions,
     find_positional_encoding,
 )
 from kmip_data.models.registries import (
@@ -266,14 +265,13 @@ class ModelConfig(StrictModel):
         ),
     ] = Field(
         default="none",
-        description="positional encoding: Laplacian eigenvectors (lappe, signnet), random walks (rwse;"
+        description="positional encoding: Laplacian eigenvectors (lappe), random walks (rwse;"
         " rwse32: 32 steps, 28 channels), messages scaled by distances of eigenvectors (equivstable),"
         " any encoding of one column, such as rwse24, also of a plugin (16 channels); or a sum:"
         " lappe+rwse",
     )
     lappe: LapPEOptions = Field(default_factory=LapPEOptions, description="Laplacian eigenvectors")
     rwse: RWSEOptions = Field(default_factory=RWSEOptions, description="random walks")
-    signnet: SignNetOptions = Field(default_factory=SignNetOptions, description="SignNet")
     equivstable: EquivStableOptions = Field(
         default_factory=EquivStableOptions, description="EquivStableLapPE"
     )

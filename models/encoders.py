@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.models.layers.batch import GraphBatch, NeighborTable
-from kmip_data.models.layers.edge_list import neighbor_sum
 from kmip_data.models.layers.linear import Linear
 from kmip_data.models.layers.norms import BatchNorm
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
         LapPEOptions,
         PositionalEncoding,
         RWSEOptions,
-        SignNetOptions,
     )
     from kmip_data.models.registries import EmbeddedIntegers, ModuleBuilder
 
@@ -408,73 +406,6 @@ class ColumnEncoder(_EncodingReader):
         if self.norm is not None:
             rows = self.norm(rows, batch)
         return self.linear(rows)  # type: ignore[no-any-return]
-
-
-class SignNet(_EncodingReader):
-    """Sign-invariant network of eigenvectors (upstream ``SignNet``).
-
-    φ, a stack of GIN layers over the edges of the graph, maps each eigenvector v to φ(v) + φ(-v).
-    A perceptron then reads all K results concatenated (``mlp``), or their sum over existing
-    frequencies (``deepset``). Missing eigenvectors are 0 in φ and enter its batch norms, as
-    upstream.
-
-    Source: Lim et al., "Sign and Basis Invariant Networks", ICLR 2023;
-    ``graphgps/encoder/signnet_pos_encoder.py`` of GraphGPS.
-    """
-
-    def __init__(self, positional: PositionalEncoding, _dim: int) -> None:
-        super().__init__(positional)
-        options = cast("SignNetOptions", positional.options)
-        hidden = options.hidden
-        self.sums_frequencies = options.reader == "deepset"
-        widths = [1, *[hidden] * (options.layers - 1), options.out]
-        self.phi = nn.ModuleList(
-            BatchNormPerceptron([in_width, hidden, out_width])
-            for in_width, out_width in itertools.pairwise(widths)
-        )
-        self.norms = nn.ModuleList(BatchNorm(hidden) for _ in range(options.layers - 1))
-        width = options.out if self.sums_frequencies else options.out * self.channels
-        self.rho = BatchNormPerceptron(
-            [width, *[hidden] * (options.post_layers - 1), options.width]
-        )
-
-    def forward(self, batch: GraphBatch) -> Tensor:
-        """Encode the positions: (N, width)."""
-        _, vectors = self.encoding_rows(batch)
-        values = vectors.nan_to_num()[..., None]
-        encoded = self._apply_phi(values, batch) + self._apply_phi(-values, batch)
-        if self.sums_frequencies:
-            exists = ~vectors.isnan()[..., None]
-            encoded = (encoded * exists).sum(1)
-        return self.rho(encoded.flatten(1), batch)  # type: ignore[no-any-return]
-
-    def _apply_phi(self, x: Tensor, batch: GraphBatch) -> Tensor:
-        """Apply φ: (N, K, 1) to (N, K, out)."""
-        nodes, frequencies, _ = x.shape
-        for index, update in enumerate(self.phi):
-            if index:
-                x = self.norms[index - 1](x.flatten(0, 1), batch)
-            # One sum over the edges serves all frequencies.
-            x = x.reshape(nodes, -1)
-            x = x + neighbor_sum(batch.edges.edge_list, x)
-            x = update(x.view(nodes * frequencies, -1), batch).view(nodes, frequencies, -1)
-        return x
-
-
-class BatchNormPerceptron(nn.Module):
-    """Linear layers of the given widths; ReLU and batch norm follow all but the last."""
-
-    def __init__(self, widths: Sequence[int]) -> None:
-        super().__init__()
-        self.linears = nn.ModuleList(itertools.starmap(Linear, itertools.pairwise(widths)))
-        self.norms = nn.ModuleList(map(BatchNorm, widths[1:-1]))
-
-    def forward(self, x: Tensor, batch: GraphBatch) -> Tensor:
-        """(M, first width) to (M, last width)."""
-        *hidden, last = self.linears
-        for linear, norm in zip(hidden, self.norms, strict=True):
-            x = norm(linear(x).relu(), batch)
-        return last(x)  # type: ignore[no-any-return]
 
 
 class EquivStableLapPE(_EncodingReader):

@@ -74,20 +74,6 @@ class RWSEOptions(PositionalOptions):
         return RandomWalk(self.steps)
 
 
-class SignNetOptions(EigenvectorOptions):
-    """Options of a sign-invariant network of eigenvectors."""
-
-    width: int = Field(default=8, ge=1, description="channels")
-    reader: Literal["mlp", "deepset"] = Field(
-        default="mlp",
-        description="last perceptron: of all concatenated eigenvectors, or of their sum",
-    )
-    layers: int = Field(default=8, ge=2, le=1_000, description="GIN layers for each eigenvector")
-    hidden: int = Field(default=64, ge=1, description="channels of the GIN layers")
-    out: int = Field(default=4, ge=1, description="output channels of the GIN layers")
-    post_layers: int = Field(default=2, ge=1, le=1_000, description="layers of the last perceptron")
-
-
 class EquivStableOptions(EigenvectorOptions):
     """Options of eigenvectors whose distances scale messages; they add no channels."""
 
@@ -132,7 +118,6 @@ POSITIONAL_ENCODINGS: dict[str, PositionalEncoding] = {
     "none": PositionalEncoding(),
     "rwse": _positional_encoding(RWSEOptions(), "ColumnEncoder"),
     "rwse32": PositionalEncoding(RandomWalk(32), _build_column_encoder, width=28),
-    "signnet": _positional_encoding(SignNetOptions(), "SignNet"),
 }
 DEFAULT_WIDTH = 16  #: channels of an encoding that is not in ``POSITIONAL_ENCODINGS``
 

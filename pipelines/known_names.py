@@ -101,5 +101,3 @@ LIKELY_CLOUD_LABELS = (
     "class", "classification", "scalar_label", "scalar_class", "scalar_classification",
 )  # fmt: skip
 ARRAY_LABELS = ("labels", "label", "y", "node_labels")  #: arrays of ``.npz``
-#: Variables of MATLAB, in lower case.
-MATLAB_LABELS = {"y", "label", "labels", "gnd", "group", "groups", "class", "classes"}

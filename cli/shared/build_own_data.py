@@ -139,8 +139,7 @@ def build_command_after_dry_run(
             words += [f"--{option}", folder]
     if "--home" in typed_options():
         words += ["--home", home.path]
-    command = Command("kmip-data build {} --name", recipe, name, *words)
-    return f"{command} {shlex.join(option_words(options))}".strip()
+    return str(Command("kmip-data build {} --name", recipe, name, *words, *option_words(options)))
 
 
 def one_archive_steps(recipe: str, name: str) -> list[Step]:

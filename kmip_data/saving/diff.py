@@ -237,7 +237,9 @@ def _build_of_files(side: str, path: Path, home: Home, folder: Path) -> Build:
         settings = [step for step in error.steps if isinstance(step, Setting)]
         if settings:
             name = unused_name(dataset_name_from(path.stem), home)
-            words = ["kmip-data", "build", "graphs", "--name", name, "--archive", path]
-            builds = [Command(*words, *option_words(setting.values)) for setting in settings]
+            template = "kmip-data build graphs --name {} --archive {}"
+            builds = [
+                Command(template, name, path, *option_words(setting.values)) for setting in settings
+            ]
             error.steps = [*builds, f"then compare the build {name}"]
         raise error from None

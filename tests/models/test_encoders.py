@@ -203,7 +203,7 @@ def test_a_perceptron_reads_return_probabilities_without_a_norm() -> None:
     assert (first.out_features, encoder.norm) == (6, None)
 
 
-@pytest.mark.parametrize("name", ["lappe+lappe", "lappe+signnet", "rwse+rwse32", "rwse+"])
+@pytest.mark.parametrize("name", ["lappe+lappe", "lappe+equivstable", "rwse+rwse32", "rwse+"])
 def test_wrong_sums_of_positional_encodings_are_refused(name) -> None:
     with pytest.raises(ValueError, match=r"column|called ''"):
         ModelConfig(hidden_dim=96, positional=name)

@@ -144,7 +144,7 @@ class SlowNetwork:
             nodes = [torch.relu(self.layer_norm(f"{name}norm", x)) for x in nodes]
         for number, term in enumerate(beside):
             at = "node_encoder." + "features." * (len(beside) - 1 - number) + "position."
-            read = {"lappe": self.lappe, "signnet": self.signnet}.get(term, self.rwse)
+            read = {"lappe": self.lappe}.get(term, self.rwse)
             nodes = [torch.cat(pair, 1) for pair in zip(nodes, read(at, graphs), strict=True)]
         if config.node_encoder_norm:
             nodes = self.batch_norm("node_encoder_norm", nodes)
@@ -196,44 +196,6 @@ class SlowNetwork:
     def rwse(self, at: str, graphs: Sequence[Data]) -> list[Tensor]:
         rows = self.batch_norm(f"{at}norm", [graph.rwse for graph in graphs])
         return [self.linear(f"{at}linear", x) for x in rows]
-
-    def signnet(self, at: str, graphs: Sequence[Data]) -> list[Tensor]:
-        """Each eigenvector alone through the network, and negated; missing ones count in the norms."""
-        keys, count = self.config.signnet, graphs[0].lappe_vectors.shape[1]
-        both = []
-        for sign in (1, -1):
-            parts = [
-                sign * graph.lappe_vectors.nan_to_num()[:, [i]]
-                for graph in graphs
-                for i in range(count)
-            ]
-            for number in range(keys.layers):
-                if number:
-                    parts = self.batch_norm(f"{at}norms.{number - 1}", parts)
-                sums = []
-                for place, x in enumerate(parts):
-                    source, target = graphs[place // count].edge_index
-                    sums.append(x.index_add(0, target, x[source]))
-                parts = self.normed_perceptron(f"{at}phi.{number}.", sums)
-            both.append(parts)
-        encoded = []
-        for number, graph in enumerate(graphs):
-            mapped = [
-                both[0][number * count + i] + both[1][number * count + i] for i in range(count)
-            ]
-            if keys.reader == "deepset":
-                encoded.append(sum(mapped[: min(count, len(graph.lappe_vectors))]))
-            else:
-                encoded.append(torch.cat(mapped, 1))
-        return self.normed_perceptron(f"{at}rho.", encoded)
-
-    def normed_perceptron(self, at: str, parts: Sequence[Tensor]) -> list[Tensor]:
-        """Linear layers; ReLU, then a batch norm between them."""
-        last = len(self.under(f"{at}linears.")) // 2 - 1
-        for number in range(last):
-            inner = [torch.relu(self.linear(f"{at}linears.{number}", x)) for x in parts]
-            parts = self.batch_norm(f"{at}norms.{number}", inner)
-        return [self.linear(f"{at}linears.{last}", x) for x in parts]
 
     def layer(self, at: str, number: int, states: list[State]) -> list[State]:
         config, inputs = self.config, [state.x for state in states]

@@ -32,10 +32,8 @@ from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, 
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.formats.file_heads import decompressed_head, first_member
-from kmip_data.pipelines.formats.matlab import matlab_conversion_code, matlab_variables
 from kmip_data.pipelines.formats.npz import NpzFile
 from kmip_data.pipelines.graph_arrays.graph_checks import check_raw_edges, count_nodes
-from kmip_data.text import list_names
 
 _EXPECTED = (
     "npz of scipy's save_npz, or with adj_data, adj_indices, …, attr_* and labels; "
@@ -115,12 +113,10 @@ def _conversion_error(path: Path, head: bytes) -> DamagedInput:
             steps="an adjacency matrix: scipy.sparse.save_npz('graph.npz', scipy.sparse.coo_array("
             f"numpy.load({path.name!r}))); edges: numpy.savez('graph.npz', edge_index=numpy.load({path.name!r}))",
         )
-    shapes = matlab_variables(path)
     return DamagedInput(
         f"{path.name} is a file of MATLAB.",
         expected=_EXPECTED,
-        found=list_names([f"{variable} {list(shape)}" for variable, shape in shapes.items()], 500),
-        steps=matlab_conversion_code(path, shapes),
+        steps=[f"its variables: scipy.io.loadmat({path.name!r})", _REMEDY.format(file="graph.npz")],
     )
 
 
