@@ -79,9 +79,7 @@ def read_finished_runs(folders: Sequence[Path]) -> tuple[list[Run], list[str]]:
             if run.edited:
                 notices.append(f"{folder / RESULT_NAME} was edited after it was written.")
         except KmipDataError as error:
-            # Join the lines, and name the folder only once.
-            reason = " ".join(f"{error.message} {error.found or ''}".split())
-            reason = reason.replace(f"{folder}/", "")
+            reason = ", ".join(filter(None, [error.message, error.found]))
             notices.append(f"{folder} is skipped: {reason}")
     return runs, notices
 
