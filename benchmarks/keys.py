@@ -26,7 +26,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.shared.options import combined_options, parse_distinct_numbers
 from kmip_data.cli.shared.output import format_table
 from kmip_data.drawing.style import in_current_style, new_figure
-from kmip_data.errors import KmipDataError, UsageError
+from kmip_data.errors import Command, KmipDataError, UsageError
 from kmip_data.models import kmip_attention
 from kmip_data.models.analysis.projections import Projections, collect_projections
 from kmip_data.models.reports.plots import label_plain_ticks
@@ -128,7 +128,7 @@ def _measure(
 ) -> None:
     """Measure curves over k, print their means over graphs, and draw them."""
     if (run is None) == (gaussian is None):
-        raise UsageError("Give either RUN or --gaussian.", next="--gaussian 2500 16")
+        raise UsageError("Give either RUN or --gaussian.", steps="give --gaussian 2500 16")
     if run is not None:
         source = run
         graphs = run_projections(run, *nodes)
@@ -180,7 +180,7 @@ def run_projections(run: str, least: int, most: int) -> list[list[Projections]]:
         raise UsageError(
             f"{run} has {len(layers)} layers of k-MIP attention, and {graphs} of its test graphs have "
             f"{least:,} to {most:,} nodes.",
-            next="use a run of gps-kmip, or other --nodes",
+            steps="use a run of gps-kmip, or other --nodes",
         )
     by_graph = zip(*layers[min(1, len(layers) - 1) :], strict=True)
     return [[tuple(rows.float() for rows in layer) for layer in graph] for graph in by_graph]
@@ -216,7 +216,7 @@ def influence(names: tuple[str, ...], save: Path | None) -> None:
     if not tables:
         raise UsageError(
             f"None of {len(runs)} finished runs differ only in k. {' '.join(notes)}",
-            next="kmip-data sweep --dataset NAME --model gps-kmip --set model.attention.k=2,5,10",
+            steps=Command("kmip-data sweep --dataset NAME --model gps-kmip --set model.attention.k=2,5,10"),
         )
     for rows in tables:
         cells = []

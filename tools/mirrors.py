@@ -138,7 +138,7 @@ def pin(name: str, home: Home, folder: Path = MANIFESTS) -> list[str]:
         raise CheckFailed(
             f"The build of {name} has other counts than the published set.",
             found=" ".join(build.card.notes),
-            next="compare it with the manifest; nothing is pinned",
+            steps="compare it with the manifest; nothing is pinned",
         )
 
     lines = []

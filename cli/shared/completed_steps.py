@@ -36,15 +36,14 @@ class TypedLine:
         self.args = args
         self.program = program
         self.root = root
-        name = "".join(args[:1])
-        self.command = root.get_command(click.Context(root), name)
-        self.can_repeat = bool(args) and name not in _DESTRUCTIVE_COMMANDS
+        self.can_repeat = bool(args) and args[0] not in _DESTRUCTIVE_COMMANDS
 
     @cached_property
     def options(self) -> Mapping[str, click.Option]:
         """Options of the typed command, by each of their names."""
         options = {}
-        for param in self.command.params if self.command is not None else ():
+        command = self.root.get_command(click.Context(self.root), "".join(self.args[:1]))
+        for param in command.params if command is not None else ():
             if isinstance(param, click.Option):
                 options.update(dict.fromkeys(param.opts, param))
         return options

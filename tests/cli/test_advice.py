@@ -240,4 +240,4 @@ def test_a_described_choice_of_a_column_is_no_typed_option(home, tmp_path, monke
     line = ["build", "graphs", "-q", "--name", "new", "--archive", "new.graphml"]
     outcome = kmip(*line, "--like", "old")
     assert "has no effect" not in outcome.err
-    assert "node=id has no effect" in expect_refusal(*line, "--set", "node=id")
+    assert "node='id' has no effect" in expect_refusal(*line, "--set", "node=id")

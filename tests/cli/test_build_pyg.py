@@ -236,7 +236,7 @@ def test_wrong_classes_and_options_of_build_pyg_are_refused(home, mine):
                 ("--set", "size=3"),
                 "unexpected keyword argument 'size'",
             ),
-            (f"{mine}:Rings", ("--set", "count"), "builds a dataset from a class"),
+            (f"{mine}:Rings", ("--set", "count"), "--set count has no value"),
             (f"{mine}:Rings", ("--sample",), "build pyg does not take --sample"),
             (f"{mine}:Rings", ("--k", "3"), "build pyg does not take --k"),
             (f"{mine}:Breaks", (), "item is gone"),
@@ -364,4 +364,4 @@ def test_a_class_that_cannot_download_names_the_missing_network(
     sys.modules.pop("far_away", None)
     message = expect_refusal("build", "pyg", "--set", "class=far_away:Far", "--name", "far", code=3)
     assert "far_away:Far could not download: " in message
-    assert ", on a machine with a network or with its raw files in place\n" in message
+    assert "connect to the network, or put its raw files in place\n" in message
