@@ -319,7 +319,9 @@ def expand_plan(plan: SweepPlan, home: Home) -> list[SweepRun]:
     if not runs:
         raise UsageError(
             f"The sweep {plan.name} has no run of these datasets and models.",
-            steps=Setting(dataset=None, model=None),
+            steps=Command(
+                "kmip-data sweep --dataset {} --model {}", ",".join(datasets), ",".join(plan.models)
+            ),
         )
     return runs
 

@@ -77,4 +77,4 @@ def test_repair_without_raw_files_says_where_they_come_from(home, edges, tmp_pat
     (path / "shards/00000.h5").unlink()
     message = expect_refusal("verify", path, "--repair", "--offline", code=3)
     assert "kmip-data fetch s3dis" in message
-    assert f"kmip-data verify {path} --repair --archive PATH" in message
+    assert f"kmip-data verify {path} --repair --offline --archive PATH" in message

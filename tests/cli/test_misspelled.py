@@ -64,7 +64,7 @@ CASES = {
     "train --epochs 5 --k 3 s3diss": "Did you mean 's3dis'",
     "train shapenet-part --category=Chair": "kmip-data train has no option --category.",
     "train s3dis --lr 1e-3": "next: kmip-data train s3dis --set optimizer.lr=1e-3\n",
-    "train s3dis --lr --quiet": "train s3dis --set optimizer.lr=VALUE --quiet\n",
+    "train s3dis --lr --quiet": "train s3dis --quiet --set optimizer.lr=VALUE\n",
     "train s3dis --lr=1e-3": "next: kmip-data train s3dis --set optimizer.lr=1e-3\n",
     "train s3dis --set optimizer.learning_rate=1": "next: kmip-data train s3dis --set optimizer.lr=1\n",
     "train s3dis --device gpu": "next: kmip-data train s3dis --device cuda\n",

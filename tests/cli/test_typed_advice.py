@@ -200,7 +200,7 @@ def _remove_card(user: Path) -> None:
         (_build_without_targets, "train alike", "predict"),
         (_build_without_targets, "evaluate assay/gcn/one --dataset bare", "predict"),
         (_build_without_targets, "evaluate assay/gcn/one --dataset alike", "predict"),
-        (_build_with_other_columns, "predict assay/gcn/one --dataset other", "list"),
+        (_build_with_other_columns, "predict assay/gcn/one --dataset other", "train other"),
         (_run_on_other, "predict assay/gcn/one --dataset other", "predict other/gcn/two"),
         (_build_without_targets, "train bare", "predict"),
         (_build_with_a_value, "train value", "build graphs --name value-2"),
@@ -236,10 +236,10 @@ def _build(user: Path) -> Build:
 @pytest.mark.parametrize(
     ("call", "advised"),
     [
-        (lambda user: kmip_data.open("assay", columns=["zzzz"]), "info assay"),
+        (lambda user: kmip_data.open("assay", columns=["zzzz"]), "info /"),
         (lambda user: ShardedDataset(_build(user), columns=["rwse20"]), "encode assay rwse20"),
         (lambda user: ShardedDataset(_build(user), "zzzz", split_name="zzzz"), "info"),
-        (lambda user: read_added_column_card(_build(user), "zzzz"), "encode assay --help"),
+        (lambda user: read_added_column_card(_build(user), "zzzz"), "encode --help"),
         (lambda user: find_or_build("cora", {"zzzz": 1}), "info cora"),
         (lambda user: find_or_build("cora", zzzz=1), "build cora --help"),
         (lambda user: open_run("zzzz"), "runs"),

@@ -99,7 +99,7 @@ def _write_plan(user: Path) -> None:
         ),
         (_remove_configuration, f"evaluate {RUN}", "verify"),
         (_damage_added_column, "info assay", "verify"),
-        (_write_plan, "sweep plan.toml --dataset assay --dry-run", "sweep plan.toml --dry-run"),
+        (_write_plan, "sweep plan.toml --dataset assay --dry-run", "sweep --dataset assay"),
     ],
 )
 def test_advice_of_trainings_is_typed(user, change, line, advised):

@@ -32,7 +32,7 @@ CHEAP = {
 
 
 #: Published datasets that are advised without a source: their samples need no network, and are small.
-SAMPLED = {"cora", "long-range", "paris"}
+SAMPLED = {"cora", "long-range", "paris", "s3dis"}
 
 
 def write_assay(folder: Path) -> None:

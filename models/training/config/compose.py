@@ -167,7 +167,7 @@ def _advise_on_grid(
     if data is not None:
         options = [word for setting in [*data, *grid] for word in ("--set", setting)]
         sweep = Command("kmip-data sweep --dataset", dataset, *options)
-        error.steps += ["a sweep trains with each value", sweep]
+        error.steps.append(sweep)
 
 
 def _advise_on_model(

@@ -167,7 +167,9 @@ class TrainingModule(nn.Module):
         """Return the error for a diverged run, which names its current activity."""
         steps: list[Step] = [Command("kmip-data verify", self.build_path)]
         if not self.is_finished_run:
-            steps += ["lower optimizer.lr", Setting({"training.precision": "32"})]
+            steps.append("lower optimizer.lr")
+            if self.config.training.precision != "32":
+                steps.append(Setting({"training.precision": "32"}))
         return CheckFailed(f"{message}, {self.activity}.", found=detail, steps=steps)
 
 

@@ -61,7 +61,7 @@ def read_polygon(path: Path) -> Geometry:
     message = f"{path.name} does not outline an area"
     advice = {
         "expected": "GeoJSON with a valid polygon in degrees",
-        "next": "draw a polygon at https://geojson.io",
+        "steps": "draw a polygon at https://geojson.io",
     }
     with convert_geojson_errors(message, **advice):
         shape = geometry_of(read_json(path, _MAX_POLYGON_BYTES))
