@@ -246,7 +246,8 @@ def _joined_questions(errors: Iterable[DamagedInput]) -> dict[str, Setting]:
 
 def _fault(error: DamagedInput) -> object:
     """Return the line of code that raised an error, and its steps: equal for the same fault."""
-    lines = [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    origin = error.__cause__ or error
+    lines = [(frame.f_code, line) for frame, line in traceback.walk_tb(origin.__traceback__)]
     return *lines[-1:], str(error.steps)
 
 
@@ -321,9 +322,11 @@ def files_below(
     ``suffixes``.
     """
     endings = ", ".join(sorted(suffixes))
-    remedy = f"give {key} a folder of {endings} files"
+    remedy = Setting({key: "FOLDER"})
     if folder is None:
-        raise UsageError(f"{key} is missing.", steps=remedy)
+        raise UsageError(
+            f"{key} is missing.", expected=f"a folder of {endings} files", steps=remedy
+        )
     folder = absolute_path(folder, "folder")
     if os.path.isfile(folder):  # noqa: PTH113 -- as above
         if folder.suffix.lower() in suffixes:

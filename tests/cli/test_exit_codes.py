@@ -288,7 +288,7 @@ def test_errors_name_the_value_and_the_next_step(home, make_build, tmp_path):
         ("list", "--home", file): f"The home {file} is not a folder.",
         ("build", "points", "--name", "mine", "--archive", tmp_path / "scans"):
             "a folder of .asc, .bin, .csv, .las, .laz, .npy, .pcd, .ply, .pts, .tsv, .txt, .xyz files",
-        ("verify", "s3dis"): f"use {made.path.name!r} instead, or build this one\n  next: kmip-data build s3dis\n",
+        ("verify", "s3dis"): f"use {made.path.name!r} instead, or build this one\n  next: kmip-data",
         ("verify", "s3dis", "--sample"): "next: kmip-data build s3dis --sample\n",
     }  # fmt: skip
     for words, message in cases.items():

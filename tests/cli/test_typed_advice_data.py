@@ -295,7 +295,7 @@ def test_advice_about_a_plugins_dataset_is_typed(server, home):
     def provoke(line: str, advised: str, **values: str) -> None:
         with fresh():
             advice = refuse(line)
-            with fresh():
+        with fresh():
             typed = type_commands(advice, **values)
         assert any(re.match(advised, command) for command in typed), typed
 

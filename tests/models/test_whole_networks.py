@@ -72,6 +72,7 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
             "local": {"kind": "gcn", "stack": "none", "residual": "outside"},
             "positional": "lappe+rwse",
             "lappe": {"freqs": 5, "width": 3},
+            "rwse": {"width": 3, "steps": 5},
             "edge_encoder": "none",
             "norm": "none",
         },

@@ -526,7 +526,7 @@ def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
     (tmp_path / "empty").mkdir()
     images, masks = (f"--set={kind}={pictures / kind}" for kind in ("images", "masks"))
     for options, message in (
-        ([], "--images is missing"),
+        ([], "images is missing"),
         (["--set=images=nowhere", masks], "nowhere"),
         ([f"--set=images={tmp_path / 'empty'}", masks], "has no usable file"),
         ([images, masks, "--set=class_name=sky"], "1 names for 21 classes"),
@@ -542,7 +542,7 @@ def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
 
 
 def test_neighbours_are_refused_for_edges_between_touching_superpixels(home, pictures):
-    with pytest.raises(UsageError, match="--k 4 has no effect: edges=rag-boundary"):
+    with pytest.raises(UsageError, match="k=4 has no effect: edges=rag-boundary"):
         build(pictures, home, k=4)
     assert build(pictures, home, k=4, edges="knn").card.parameters["k"] == 4
 

@@ -345,7 +345,7 @@ def test_a_first_line_of_texts_is_data_if_it_has_ids_as_the_lines_below(tmp_path
             assert (got.first.num_nodes, got.first.num_edges) == (12, len(ends))
             assert {*got.files["ignored"]} == {
                 "README.txt: no table: it has one line",
-                "NOTES.txt: no table: line 2: 4 fields, and 2 in the first line",
+                "NOTES.txt: no table: NOTES.txt, line 2: 4 fields, and 2 in the first line.",
             }
 
     # The root of a tree is the only node without a parent, and is no name.

@@ -161,7 +161,7 @@ def refuse_unread_keys(config: RunConfig, keys: Iterable[str], file: Path | None
         if reader:
             raise UsageError(
                 f"{key} is read by {reader}, which this run does not have.",
-                steps=Setting({key: None}) if file is None else f"remove {key} from {file}",
+                steps=Setting({key: None}) if file is None else f"leave {key} out of {file}",
             )
 
 

@@ -288,7 +288,7 @@ def test_invalid_names_and_addresses_are_refused(build, home, tmp_path) -> None:
     for address in ("nope://x/y", "", "reference://x"):
         with pytest.raises(UsageError, match=address or "empty") as error:
             push_build(build, address)
-        assert "pip install huggingface_hub" in str(error.value)
+        assert "huggingface_hub for hf://" in str(error.value)
     for name in ("ü x", "#a", "..", "a\nb", "b" * 201):
         with pytest.raises(UsageError, match=re.escape(repr(name))):
             push_build(Build(build.path.parent / name, build.card), str(tmp_path / "share"))
