@@ -26,7 +26,7 @@ from kmip_data.builds.home import Home
 from kmip_data.cli.shared.options import combined_options, parse_distinct_numbers
 from kmip_data.cli.shared.output import format_table
 from kmip_data.drawing.style import in_current_style, new_figure
-from kmip_data.errors import Command, KmipDataError, UsageError
+from kmip_data.errors import KmipDataError, UsageError
 from kmip_data.models import kmip_attention
 from kmip_data.models.analysis.projections import Projections, collect_projections
 from kmip_data.models.reports.plots import label_plain_ticks
@@ -216,7 +216,7 @@ def influence(names: tuple[str, ...], save: Path | None) -> None:
     if not tables:
         raise UsageError(
             f"None of {len(runs)} finished runs differ only in k. {' '.join(notes)}",
-            steps=Command("kmip-data sweep --dataset NAME --model gps-kmip --set model.attention.k=2,5,10"),
+            steps="kmip-data sweep --dataset NAME --model gps-kmip --set model.attention.k=2,5,10",
         )
     for rows in tables:
         cells = []
