@@ -1,0 +1,1 @@
+"""Own tables: files become tables, values decide roles, and a description becomes records."""
