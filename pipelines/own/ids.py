@@ -18,7 +18,7 @@ from kmip_data.arrays import I64, Bools
 from kmip_data.pipelines.own.table import Table
 
 _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that are no key or no end
-_MIN_COVERAGE = 0.95  #: fraction of rows from which a column lies in another; the others are errors
+MIN_COVERAGE = 0.95  #: fraction of rows from which a column lies in another; the others are errors
 _WHOLE = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.0*)?$"
 _YEARS = (1_800, 2_100)
 
@@ -102,7 +102,7 @@ class IdsOfTables:
 
 
 def _are_enough(rows: Bools) -> bool:
-    return bool(rows.mean() >= _MIN_COVERAGE)
+    return bool(rows.mean() >= MIN_COVERAGE)
 
 
 def row_numbers(rows: int, first: int) -> pa.Array:

@@ -1,37 +1,39 @@
-"""Roles of tables and their columns of ids: nodes, ends of edges, and graphs.
+"""Roles of tables: which one has the edges, the nodes and the graphs, and their columns of ids.
 
-One rule: a table joins another if a column of different values of the one covers a column of the
-other. A table of nodes has such a column for two columns of the table of edges; the numbers of its
-rows are one, too. A reading is taken if it is the only one that fits; known names decide between
-readings that fit equally, and else the user is asked.
+A reading (:mod:`.readings`) is taken if no other fits. Known names decide between readings whose
+values fit equally; what they leave open is asked. The other tables are joined by their keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from kmip_data.arrays import I64
 from kmip_data.columns.column_roles import Level
-from kmip_data.errors import DamagedInput, OpenQuestions, Setting
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
-from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import Ids, IdsOfTables, positions_in
-from kmip_data.pipelines.own.table import FILE, STEM, Table
+from kmip_data.pipelines.own.ids import IdsOfTables, positions_in
+from kmip_data.pipelines.own.joined import stacked, with_columns
+from kmip_data.pipelines.own.readings import (
+    COMPARED_COLUMNS,
+    ROWS_FROM_0,
+    ROWS_FROM_1,
+    Ends,
+    Reading,
+    Readings,
+)
+from kmip_data.pipelines.own.table import STEM, Table
 from kmip_data.text import list_names
 
-ROWS_FROM_0, ROWS_FROM_1 = "none", "rows-from-1"  #: values of ``node``
-_COMPARED_COLUMNS = 24  #: first columns of a table that may be ends or keys of rows within graphs
-_MIN_RIVAL = 0.1  #: fraction of an end's ids from which a further column may be an end, too
-Ends = tuple[str, str]
+_MAX_LEGEND_ROWS = 1_000
+_MIN_RIVAL = 0.1  #: fraction of the values in common from which another pair may be the ends
+_SIMILAR = 0.5  #: fraction of the nodes of a reading from which another one is as likely
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,7 @@ class Roles:
     edges: Table
     ends: Ends
     nodes: Table | None = None
-    #: column with the ids of the nodes, or how their rows are numbered
-    node: str = ""
+    node: str = ""  #: column with the ids of the nodes, or how their rows are numbered
     graphs: Table | None = None
     #: column with the graph of each row; empty if there is none
     graph_columns: Mapping[Level, str] = field(default_factory=dict)
@@ -55,489 +56,296 @@ class Roles:
     @property
     def tables(self) -> dict[Level, Table]:
         """Tables by level; the first one gives the order of the graphs."""
-        tables: dict[Level, Table | None] = {
+        levels: dict[Level, Table | None] = {
             "graph": self.graphs,
             "node": self.nodes,
             "edge": self.edges,
         }
-        return {level: table for level, table in tables.items() if table is not None}
+        return {level: table for level, table in levels.items() if table is not None}
 
 
-@dataclass(frozen=True)
-class Reading:
-    """Two tables as edges and nodes, by the values of their columns."""
+def find_roles(tables: Sequence[Table], options: ReadOptions, findings: Findings) -> Roles:
+    """Return the roles of the tables of one dataset, and add questions; note tables without a role.
 
-    edges: Table
-    nodes: Table
-    node: str
-    columns: Mapping[str, int]  #: column of the edges with ids of the nodes -> number of these
-    ids: int  #: number of ids of the nodes
-    graph_columns: Ends = ("", "")  #: columns of edges and nodes with the graph of a row
-
-    @property
-    def rank(self) -> tuple[object, ...]:
-        """Order of readings that fit equally, by names alone."""
-        pairs = names.end_pairs(self.columns)
-        return (
-            bool(pairs) or any(names.tells_direction(*p) for p in combinations(self.columns, 2)),
-            (names.level_of(self.edges.name) == "edge") + (names.level_of(self.nodes.name) == "node"),
-            names.is_id_name(self.node),
-            bool(names.matching([self.node], known_names.NODE_ID_NAMES)),
-            self.graph_columns == ("", ""),
-        )
+    Raises ``DamagedInput`` if no reading fits.
+    """
+    described = _described_roles(tables, options)
+    if described is not None:
+        return described
+    return _RolesFinder(tables, options, findings).find()
 
 
-class RolesFinder:
-    """Search for the roles of the tables of one dataset."""
-
-    def __init__(self, tables: Sequence[Table], options: ReadOptions, notices: Notices) -> None:
-        self.tables = [*tables]
-        self.options = options
+class _RolesFinder:
+    def __init__(self, tables: Sequence[Table], options: ReadOptions, findings: Findings) -> None:
+        self.tables = tables
         self.params = options.params
-        self.notices = notices
+        self.findings = findings
+        self.questions = findings.notices.questions
         self.ids = IdsOfTables()
+        self.readings = Readings(tables, options.params, self.ids)
 
     def find(self) -> Roles:
-        """Return the roles; note the tables that have none.
-
-        Raises ``OpenQuestions`` if several readings fit, and ``DamagedInput`` if none does.
-        """
-        described = self._described()
-        if described is not None:
-            return described
-        readings = [*self._readings()]
+        readings = [*self.readings]
         if readings:
-            roles = self._roles_of(self._best(readings), readings)
+            best = self._best(readings)
+            self._refuse_two_kinds(best)
+            roles, used = self._roles_of(best, readings)
         else:
+            self._refuse_two_kinds(None)
             roles = self._edges_alone()
-        return self._with_other_tables(roles)
-
-    # --- nodes and edges --------------------------------------------------------------------------
-
-    def _readings(self) -> Iterator[Reading]:
-        """Yield each pair of tables of which one has the ids in two columns of the other."""
-        for nodes in self.tables:
-            keys = self._keys(nodes)
-            for edges in self.tables:
-                if edges is nodes or not {self.params.source, self.params.target} - {""} <= {
-                    *edges.columns
-                }:
-                    continue
-                found = False
-                for name in keys:
-                    columns = self._covered(nodes, self.ids.of(nodes, name), edges)
-                    if len(columns) > 1:
-                        found = True
-                        yield Reading(edges, nodes, name, columns, nodes.rows)
-                if not found and not self.params.node:
-                    yield from self._readings_within_graphs(edges, nodes)
-                yield from self._readings_of_rows(edges, nodes, keys if found else ())
-
-    def _keys(self, table: Table) -> list[str]:
-        """Return the columns of a table whose ids all differ."""
-        if self.params.node in table.columns:
-            return [self.params.node]
-        if self.params.node:
-            return []
-        return [
-            name
-            for name in self._free(table)
-            if not self.ids.of(table, name).are_fractions and self.ids.of(table, name).is_key
-        ]
-
-    def _free(self, table: Table) -> list[str]:
-        """Return the columns to which no option gives another use."""
-        params = self.params
-        used = {*params.label, *params.feature, *params.ignore, params.group, params.graph}
-        return [name for name in table.column_names if name not in used]
-
-    def _covered(self, nodes: Table, key: Ids, edges: Table) -> dict[str, int]:
-        """Return the columns of ``edges`` that a key covers, with the number of its ids in each."""
-        columns = {}
-        given = [name for name in (self.params.source, self.params.target) if name]
-        free = [name for name in self._free(edges) if name not in given]
-        for name in [*given, *free[:_COMPARED_COLUMNS]]:
-            ids = self.ids.of(edges, name)
-            covered = key.covered(ids)
-            # Years, and numbers of which the nodes have hundreds of others, are values.
-            if covered is None or (name not in given and ids.are_years and not key.are_years):
-                continue
-            columns[name] = covered.distinct
-        most = max(columns.values(), default=0)
-        return {
-            name: count
-            for name, count in columns.items()
-            if name in given or count >= _MIN_RIVAL * most or nodes.rows < 10
-        }
-
-    def _readings_of_rows(
-        self, edges: Table, nodes: Table, keys: Sequence[str]
-    ) -> Iterator[Reading]:
-        """Yield the readings of ends as row numbers, which a column with another name than of ids loses to."""
-        given = self.params.node
-        if given not in ("", ROWS_FROM_0, ROWS_FROM_1) or any(map(names.is_id_name, keys)):
-            return
-        pairs = names.end_pairs(edges.column_names)
-        if self.params.source and self.params.target:
-            pairs = [(self.params.source, self.params.target)]
-        if not pairs and names.level_of(edges.name) == "edge" and len(edges.column_names) == 2:
-            pairs = [tuple(edges.column_names)]  # type: ignore[list-item]
-        if len(pairs) != 1:
-            return
-        ends = [self.ids.of(edges, name) for name in pairs[0]]
-        if not all(end.are_numbers and len(end.distinct) for end in ends):
-            return
-        texts = [name for name in keys if not self.ids.of(nodes, name).are_numbers]
-        if texts:
-            return
-        smallest = min(pc.min(end.distinct).as_py() for end in ends)
-        largest = max(pc.max(end.distinct).as_py() for end in ends)
-        counts = {name: len(end.distinct) for name, end in zip(pairs[0], ends, strict=True)}
-        for node, first in ((ROWS_FROM_0, 0), (ROWS_FROM_1, 1)):
-            if given in ("", node) and first <= smallest and largest < nodes.rows + first:
-                yield Reading(edges, nodes, node, counts, nodes.rows)
-
-    def _readings_within_graphs(self, edges: Table, nodes: Table) -> Iterator[Reading]:
-        """Yield the columns whose ids differ within each graph, which both tables name."""
-        node_names = nodes.column_names[:_COMPARED_COLUMNS]
-        if FILE in nodes.columns and FILE in edges.columns:
-            node_names = [STEM]
-        for node_graph in node_names:
-            graphs = self.ids.of(nodes, node_graph)
-            if graphs.is_key or graphs.are_fractions or graphs.cells.null_count:
-                continue
-            for edge_graph in [node_graph] if node_graph in edges.columns else self._free(edges):
-                named = node_graph == edge_graph or self.params.graph in (node_graph, edge_graph)
-                if not named and not self._names_graphs(graphs):
-                    continue
-                codes = positions_in(graphs.distinct, self.ids.of(edges, edge_graph).cells)
-                if (codes < 0).any():
-                    continue
-                yield from self._readings_of_codes(
-                    edges, nodes, (edge_graph, node_graph), codes, graphs
-                )
-
-    def _readings_of_codes(
-        self, edges: Table, nodes: Table, graph_columns: Ends, edge_codes: I64, graphs: Ids
-    ) -> Iterator[Reading]:
-        node_codes = positions_in(graphs.distinct, graphs.cells)
-        for name in self._free(nodes)[:_COMPARED_COLUMNS]:
-            ids = self.ids.of(nodes, name)
-            if name in graph_columns or ids.are_fractions or ids.cells.null_count:
-                continue
-            count = len(ids.distinct)
-            keys = node_codes * count + positions_in(ids.distinct, ids.cells)
-            if len(np.unique(keys)) < len(keys):
-                continue
-            columns = {}
-            for end in self._free(edges)[:_COMPARED_COLUMNS]:
-                positions = positions_in(ids.distinct, self.ids.of(edges, end).cells)
-                is_known = (positions >= 0) & np.isin(edge_codes * count + positions, keys)
-                if end not in graph_columns and is_known.mean() >= 0.95:
-                    columns[end] = len(np.unique(positions))
-            if len(columns) > 1:
-                yield Reading(edges, nodes, name, columns, count, graph_columns)
-
-    def _names_graphs(self, graphs: Ids) -> bool:
-        """True if another table has each graph once."""
-        others = [table for table in self.tables if table is not graphs.table]
-        return any(
-            self.ids.of(table, name).covered(graphs) is not None
-            for table in others
-            for name in self._keys_of_graphs(table)
-        )
-
-    def _keys_of_graphs(self, table: Table) -> list[str]:
-        return [name for name in self._free(table) if self.ids.of(table, name).is_key]
+            used = [roles.edges]
+        for table in self.tables:
+            if all(table is not other for other in used):
+                roles = self._with_table(roles, table)
+        return self._with_graphs_by_name(roles)
 
     def _best(self, readings: Sequence[Reading]) -> Reading:
-        """Return the only reading, or the one that names prefer; ask about others."""
-        ranked = sorted(readings, key=lambda reading: reading.rank, reverse=True)
-        best = ranked[0]
-        rivals = [other for other in ranked if other.rank == best.rank]
-        if len(rivals) > 1:
-            # A column that the edges use up comes before one of which they have few values.
-            rivals.sort(key=_share, reverse=True)
-            best = rivals[0]
-            rivals = [other for other in rivals[1:] if _share(other) > 0.5 * _share(best)]
-            rivals = [
-                other
-                for other in rivals
-                if (other.edges is best.edges) != (other.nodes is best.nodes)
-                or (other.node != best.node and other.edges is best.edges)
-            ]
-            # Several tables of edges between the same nodes are one.
-            rivals = [other for other in rivals if other.nodes is not best.nodes or other.node != best.node]
-        if rivals and best not in rivals:
-            readings_ = [
-                f"{reading.node if reading.first_row is None else 'its rows'} of {reading.nodes.name}"
+        """Return the likeliest reading; ask if another one is as likely."""
+        rank = max(reading.rank for reading in readings)
+        likeliest = [reading for reading in readings if reading.rank == rank]
+        best = max(likeliest, key=lambda reading: reading.fraction)
+        rivals = [
+            other
+            for other in likeliest
+            if (other.nodes is not best.nodes or other.node != best.node)
+            and other.fraction > _SIMILAR * best.fraction
+            and not self._have_same_nodes(best, other)
+        ]
+        if rivals:
+            shown = [
+                f"{'the rows' if reading.has_rows else repr(reading.node)} of {reading.nodes.name}"
                 for reading in (best, *rivals)
-            ] if False else [f"{other.node!r} of {other.nodes.name}" for other in (best, *rivals)]
-            question = f"{best.edges.name}: its ends may be ids in {list_names(readings_)}"
-            self.notices.questions[question] = Setting(node=best.node)
+            ]
+            question = f"{best.edges.name}: its ends may be ids in {', or '.join(shown)}"
+            offered = [Setting(node=reading.node) for reading in (best, *rivals)]
+            self.questions[f"{question}: {' or '.join(map(str, offered))}"] = offered[0]
         return best
 
-    def _roles_of(self, best: Reading, readings: Sequence[Reading]) -> Roles:
-        ends = self._ends_of(best)
-        edges = best.edges
-        same = [
-            other
-            for other in readings
-            if other.nodes is best.nodes
-            and other.node == best.node
-            and other.edges is not edges
-            and len(other.columns) == 2
-        ]
-        self._refuse_two_kinds(best, readings)
-        if same:
-            edges = stacked([(edges, ends), *((other.edges, self._ends_of(other)) for other in same)])
-            ends = ("source", "target")
-            self.tables = [t for t in self.tables if all(t is not other.edges for other in same)]
-            self.tables[[t is best.edges for t in self.tables].index(True)] = edges
-        graphs: dict[Level, str] = {}
-        if best.graph_columns[0]:
-            graphs = {"edge": best.graph_columns[0], "node": best.graph_columns[1]}
-        return Roles(edges, ends, best.nodes, best.node, None, graphs)
+    def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
+        """True if two tables have the same ids: columns of the same nodes."""
+        if first.has_rows or second.has_rows or first.nodes is second.nodes:
+            return False
+        one, other = (self.ids.of(reading.nodes, reading.node) for reading in (first, second))
+        return bool((one.positions(other.cells) >= 0).all())
 
-    def _refuse_two_kinds(self, best: Reading, readings: Sequence[Reading]) -> None:
-        """Refuse edges whose two ends are keys of two tables: user 1 is not film 1."""
-        # Left to the unknown end, which names the line.
+    def _refuse_two_kinds(self, best: Reading | None) -> None:
+        """Refuse edges of which one end is a key of another table than the other end: user 1 is not film 1."""
+        for edges in self.tables if best is None else [best.edges]:
+            ends = edges.column_names if best is None else [*best.columns][:2]
+            owners: dict[str, list[Table]] = {}
+            for name in ends[:COMPARED_COLUMNS]:
+                cells = self.ids.of(edges, name)
+                owners[name] = [
+                    table
+                    for table in self.tables
+                    if table is not edges
+                    and any(self.ids.of(table, key).covered(cells) for key in self.readings.node_keys(table))
+                ]
+            for first, second in combinations(owners, 2):
+                only_first = [t for t in owners[first] if t not in owners[second]]
+                only_second = [t for t in owners[second] if t not in owners[first]]
+                if (only_first and only_second) or (best is not None and (only_first or only_second)):
+                    kinds = list_names([t.name for t in dict.fromkeys([*owners[first], *owners[second]])])
+                    raise DamagedInput(
+                        f"{edges.name} joins two kinds of nodes: {first!r} and {second!r} have ids of {kinds}.",
+                        steps="make the ids of the kinds different in all tables, in pandas table['user'] "
+                        "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
+                    )
+
+    def _roles_of(
+        self, best: Reading, readings: Sequence[Reading]
+    ) -> tuple[Roles, list[Table]]:
+        """Return the roles of a reading, with all tables of edges between its nodes, and the tables used."""
+        parts = [(best.edges, self._ends_of(best))]
+        for other in readings:
+            is_alike = other.nodes is best.nodes and other.node == best.node
+            is_new = all(other.edges is not table for table, _ in parts)
+            if is_alike and is_new and len(other.columns) == 2 and not any(best.graph_columns):
+                parts.append((other.edges, self._ends_of(other)))
+        edges, ends = parts[0]
+        used = [best.nodes, *(table for table, _ in parts)]
+        if len(parts) > 1:
+            edges, ends = stacked(parts), ("source", "target")
+        graphs: dict[Level, str] = {}
+        if any(best.graph_columns):
+            graphs = {"edge": best.graph_columns[0], "node": best.graph_columns[1]}
+        return Roles(edges, ends, best.nodes, best.node, None, graphs), used
 
     def _ends_of(self, reading: Reading) -> Ends:
         """Return the columns of sources and targets; ask if a third one may be an end."""
         given = (self.params.source, self.params.target)
-        pairs = [
-            pair
-            for pair in names.end_pairs(reading.columns)
-            if all(not name or name == end for name, end in zip(given, pair, strict=True))
-        ]
         if all(given):
             return given
+        pairs = [pair for pair in names.end_pairs(reading.columns) if _agrees(pair, given)]
         if len(pairs) == 1:
             return pairs[0]
-        order = [*reading.edges.column_names]
+        order = reading.edges.column_names
         columns = sorted(reading.columns, key=order.index)
-        if len(columns) == 2 and not any(given):
-            return names.in_direction(columns[0], columns[1])
         others = [name for name in columns if name not in given]
-        if len(others) == 1 and any(given):
-            return (given[0] or others[0], given[1] or others[0])
-        likely = names.in_direction(*columns[:2])
-        counts = ", ".join(f"{name!r} has {reading.columns[name]:,} ids" for name in columns)
-        question = f"{reading.edges.name} has several columns with ids of {reading.nodes.name}: {counts}"
-        self.notices.questions[question] = Setting(source=likely[0], target=likely[1])
+        if any(given) and len(others) == 1:
+            return given[0] or others[0], given[1] or others[0]
+        if len(columns) == 2:
+            return names.in_direction(columns[0], columns[1])
+        told = [p for p in combinations(columns, 2) if names.tells_direction(*names.in_direction(*p))]
+        likely = names.in_direction(*(told or [(columns[0], columns[1])])[0])
+        if len(told) != 1:
+            counts = [f"{name!r} has {reading.columns[name]:,} ids" for name in columns]
+            question = f"{reading.edges.name} has several columns with ids of {reading.nodes.name}"
+            self.questions[f"{question}: {', '.join(counts)}"] = Setting(
+                source=likely[0], target=likely[1]
+            )
         return likely
 
-    # --- edges without nodes ----------------------------------------------------------------------
-
     def _edges_alone(self) -> Roles:
-        """Return the roles of a table of edges without a table of nodes."""
-        candidates: list[tuple[Table, Ends, bool]] = []
-        for table in self.tables:
-            pair = self._ends_alone(table)
-            if pair is not None:
-                candidates.append((table, *pair))
-        by_word = [c for c in candidates if names.level_of(c[0].name) == "edge"]
-        certain = [c for c in candidates if c[2]]
-        chosen = by_word or certain or candidates
-        if not chosen:
+        """Return the roles of a table of edges without a table of nodes; ask if its ends are uncertain."""
+        found = [
+            (table, *ends)
+            for table in self.tables
+            if (ends := self._ends_alone(table)) is not None
+        ]
+        named = [item for item in found if names.level_of(item[0].name) == "edge"]
+        likeliest = named or [item for item in found if item[2]] or found
+        if not likeliest:
             raise DamagedInput(
-                "No table has two columns with the ids of another one, or with values in common.",
-                found="; ".join(f"{t.name}: {t.column_list}" for t in self.tables)[:2_000],
+                "No table has two columns with ids of another one, or with values in common.",
+                found="; ".join(f"{table.name}: {table.column_list}" for table in self.tables)[:2_000],
                 steps="name the columns with the ends of an edge as source and target",
             )
-        edges, ends, is_certain = chosen[0]
-        if len(chosen) > 1 and len({(*t.column_names,) for t, *_ in chosen}) > 1:
-            question = f"The edges may be in {list_names([t.name for t, *_ in chosen])}"
-            self.notices.questions[question] = Setting(source=ends[0], target=ends[1])
-        elif not is_certain:
+        edges, ends, is_certain = likeliest[0]
+        if len(likeliest) > 1:
+            raise DamagedInput(
+                f"Several files may be the table of edges: {list_names([t.name for t, *_ in likeliest])}.",
+                steps="copy the files of one graph into a folder, and use it as archive",
+            )
+        if not is_certain:
             first, second = ends
             question = f"{edges.name}: are {first!r} and {second!r} the ends of an edge?"
-            self.notices.questions[question] = Setting(source=first, target=second)
+            self.questions[question] = Setting(source=first, target=second)
         return Roles(edges, ends)
 
     def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:
-        """Return the likeliest ends of a table, and whether no other pair fits."""
+        """Return the likeliest ends of a table, and whether no other pair is as likely."""
         given = (self.params.source, self.params.target)
         if all(given):
             return (given, True) if {*given} <= {*table.columns} else None
-        pairs = names.end_pairs(table.column_names)
-        if len(pairs) == 1 and not any(given):
+        pairs = [pair for pair in names.end_pairs(table.column_names) if _agrees(pair, given)]
+        if len(pairs) == 1:
             return pairs[0], True
-        free = [
+        if len(table.column_names) == 2 and not table.has_names:
+            return (table.column_names[0], table.column_names[1]), True
+        common: dict[Ends, int] = {}
+        free = self.readings.free(table)[:COMPARED_COLUMNS]
+        candidates = [
             name
-            for name in self._free(table)[:_COMPARED_COLUMNS]
-            if not self.ids.of(table, name).are_fractions
-            and len(self.ids.of(table, name).distinct)
-            and (len(table.column_names) == 2 or not self.ids.of(table, name).are_years)
+            for name in dict.fromkeys([*filter(None, given), *free])
+            if not (ids := self.ids.of(table, name)).are_fractions and not ids.are_years
         ]
-        found = {}
-        for first, second in combinations(free, 2):
-            if any(given) and not {first, second} & {*given}:
-                continue
-            one, other = (self.ids.of(table, name).distinct for name in (first, second))
-            found[first, second] = int((positions_in(one, other) >= 0).sum())
-        if not found:
+        for pair in combinations(candidates, 2):
+            if {*filter(None, given)} <= {*pair}:
+                first, second = (self.ids.of(table, name).distinct for name in pair)
+                common[pair] = int((positions_in(first, second) >= 0).sum())
+        if not any(common.values()):
             return None
-        ends = max(found, key=lambda pair: found[pair])
-        rivals = [pair for pair in found if pair != ends and found[pair] > _MIN_RIVAL * found[ends]]
-        is_certain = bool(found[ends]) and not rivals
-        # Two columns without names are ends if anything is.
-        is_certain |= len(table.column_names) == 2 and not table.has_names
-        return names.in_direction(*ends), is_certain
+        ends = max(common, key=lambda pair: common[pair])
+        least = _MIN_RIVAL * common[ends]
+        return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
 
-    # --- other tables -----------------------------------------------------------------------------
+    def _with_table(self, roles: Roles, table: Table) -> Roles:
+        """Return the roles with another table: of columns of the nodes, of graphs, or a legend of classes."""
+        keys = self.readings.keys(table)
+        nodes = roles.nodes
+        if nodes is not None and roles.first_row is None and not roles.graph_columns.get("node"):
+            ids = self.ids.of(nodes, roles.node)
+            for key in keys:
+                if ids.covered(self.ids.of(table, key)) is not None:
+                    rows = self.ids.of(table, key).positions(ids.cells)
+                    return replace(roles, nodes=with_columns(nodes, table, rows, key))
+        if roles.graphs is None:
+            for key in keys:
+                columns = self._graph_columns(roles, table, key)
+                if columns:
+                    return replace(roles, graphs=table, graph_columns=columns)
+        if legend := _legend(table, keys):
+            self.findings.attributes.legends[table.name] = legend
+        else:
+            reason = "no column of it has ids of the other tables"
+            self.findings.notices.ignored[table.name] = reason
+        return roles
 
-    def _with_other_tables(self, roles: Roles) -> Roles:
-        """Join the tables that have a key of the nodes or of the graphs; note the others."""
-        for table in self.tables:
-            if table is roles.edges or table is roles.nodes:
+    def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:
+        """Return the columns whose values a key of another table has: the graph of each row."""
+        ids = self.ids.of(table, key)
+        found: dict[Level, str] = {}
+        for level, other in roles.tables.items():
+            if level == "graph":
                 continue
-            joined = self._joined_nodes(roles, table)
-            if joined is not None:
-                roles = joined
-                continue
-            with_graphs = self._graphs(roles, table)
-            if with_graphs is not None:
-                roles = with_graphs
-                continue
-            self.notices.ignored[table.name] = "no column of it has ids of the other tables"
-        return self._with_named_graphs(roles)
+            known = roles.graph_columns.get(level)
+            used = {roles.node, *roles.ends}
+            names_ = [known] if known else [n for n in self.readings.free(other) if n not in used]
+            for name in [*names_, *([STEM] if STEM in other.columns else [])]:
+                cells = self.ids.of(other, name)
+                is_repeated = 1 < len(cells.distinct) and not cells.is_key
+                if is_repeated and ids.covered(cells) is not None:
+                    found[level] = name
+                    break
+        return {"graph": key, **found} if found else {}
 
-    def _joined_nodes(self, roles: Roles, table: Table) -> Roles | None:
-        """Return the roles with the columns of a table that has one row for some of the nodes."""
-        if roles.nodes is None:
-            return self._labels_of_ends(roles, table)
-        if roles.first_row is not None or roles.graph_columns.get("node"):
-            return None
-        key = self.ids.of(roles.nodes, roles.node)
-        for name in self._keys_of_graphs(table):
-            if key.covered(self.ids.of(table, name)) is None:
-                continue
-            rows = self.ids.of(table, name).positions(key.cells)
-            return replace(roles, nodes=with_columns(roles.nodes, table, rows, name))
-        return None
-
-    def _labels_of_ends(self, roles: Roles, table: Table) -> Roles | None:
-        """Return the roles with a table that has a row for each end of an edge as that of nodes."""
-        return None
-
-    def _graphs(self, roles: Roles, table: Table) -> Roles | None:
-        """Return the roles with a table that has one row for each graph."""
-        if roles.graphs is not None:
-            return None
-        edges = roles.edges
-        targets: list[tuple[Level, str]] = []
-        if STEM in edges.columns:
-            targets.append(("edge", STEM))
-        for level, other in (("node", roles.nodes), ("edge", edges)):
-            if other is not None:
-                named = roles.graph_columns.get(level, "")  # type: ignore[arg-type]
-                columns = [named] if named else self._graph_candidates(roles, other)
-                targets += [(level, name) for name in columns]  # type: ignore[misc]
-        for name in self._keys_of_graphs(table):
-            key = self.ids.of(table, name)
-            for level, column in targets:
-                other = roles.tables[level]
-                ids = self.ids.of(other, column)
-                if len(ids.distinct) < 2 or ids.is_key or key.covered(ids) is None:
-                    continue
-                columns: dict[Level, str] = {**roles.graph_columns, "graph": name, level: column}
-                if level == "node" and "edge" not in columns:
-                    columns["edge"] = column if column in edges.columns else ""
-                return replace(roles, graphs=table, graph_columns=columns)
-        return None
-
-    def _graph_candidates(self, roles: Roles, table: Table) -> list[str]:
-        used = {roles.node, *roles.ends}
-        return [name for name in self._free(table) if name not in used]
-
-    def _with_named_graphs(self, roles: Roles) -> Roles:
+    def _with_graphs_by_name(self, roles: Roles) -> Roles:
         """Return the roles with the columns of graphs that an option or a known name gives."""
         columns: dict[Level, str] = dict(roles.graph_columns)
-        if not columns:
-            for level, table in roles.tables.items():
-                given = [name for name in [self.params.graph] if name in table.columns]
-                free = [name for name in self._free(table) if name not in {roles.node, *roles.ends}]
-                found = given or names.matching(free, known_names.GRAPH_ID_NAMES)
-                if self.params.graph == "file" and STEM in table.columns:
-                    found = [STEM]
-                if found and self.params.graph != "none":
-                    columns[level] = found[0]
-        return replace(roles, graph_columns={level: columns.get(level, "") for level in roles.tables})
-
-    # --- a description ----------------------------------------------------------------------------
-
-    def _described(self) -> Roles | None:
-        """Return the roles that a description gives to the tables of these names."""
-        described = self.options.described
-        if described is None:
-            return None
-        levels = {described.tables[t.name]: t for t in self.tables if t.name in described.tables}
-        if "edge" not in levels:
-            return None
-        edges, nodes = levels["edge"], levels.get("node")
-        uses = {(role.level, role.use): role.column for role in described.columns}
-        ends = (uses.get(("edge", "source"), ""), uses.get(("edge", "target"), ""))
-        node = uses.get(("node", "id"), "") or described.node or ROWS_FROM_0
-        graphs = {level: uses.get((level, "graph"), "") for level in levels}
-        for level, table in levels.items():
-            wanted = {name for (of, use), name in uses.items() if of == level and use in {"source", "target", "id", "graph"}}
-            missing = sorted(wanted - {*table.columns})
-            if missing:
-                raise DamagedInput(
-                    f"{table.name} has no column {missing[0]!r}, which the description names.",
-                    found=table.column_list,
-                    steps="add the column: a model needs it",
-                )
-        return Roles(edges, ends, nodes, node if nodes is not None else "", levels.get("graph"), graphs)
+        for level, table in roles.tables.items() if not columns and self.params.graph != "none" else ():
+            used = {roles.node, *roles.ends}
+            free = [name for name in table.column_names if name not in used]
+            found = names.matching(free, known_names.GRAPH_ID_NAMES)
+            if self.params.graph:
+                name = STEM if self.params.graph == "file" else self.params.graph
+                found = [name] if name in table.columns else []
+            columns |= {level: found[0]} if found else {}
+        return replace(
+            roles, graph_columns={level: columns.get(level, "") for level in roles.tables}
+        )
 
 
-def _share(reading: Reading) -> float:
-    return sum(sorted(reading.columns.values())[-2:]) / max(reading.ids, 1)
+def _agrees(pair: Ends, given: Ends) -> bool:
+    return all(not name or name == end for name, end in zip(given, pair, strict=True))
 
 
-def stacked(parts: Sequence[tuple[Table, Ends]]) -> Table:
-    """Return tables of edges between the same nodes as one, with the name of each as a category."""
-    columns: dict[str, list[pa.Array]] = {}
-    tables = [table for table, _ in parts]
-    order = dict.fromkeys(
-        name for table, ends in parts for name in table.column_names if name not in ends
-    )
-    for table, ends in parts:
-        for end, name in zip(("source", "target"), ends, strict=True):
-            columns.setdefault(end, []).append(_as_text(table.columns[name]))
-        for name in order:
-            cells = table.columns.get(name)
-            columns.setdefault(name, []).append(
-                pa.nulls(table.rows, pa.string()) if cells is None else _as_text(cells)
+def _legend(table: Table, keys: Sequence[str]) -> dict[int, str]:
+    """Return the names of codes, if a table has only these; empty otherwise."""
+    if len(table.column_names) != 2 or len(keys) != 2 or table.rows > _MAX_LEGEND_ROWS:
+        return {}
+    codes, texts = (table.columns[name] for name in table.column_names)
+    numbers = IdsOfTables().of(table, table.column_names[0])
+    is_named = pa.types.is_string(texts.type) and not IdsOfTables().of(table, table.column_names[1]).are_numbers
+    if not numbers.are_numbers or not is_named:
+        return {}
+    return dict(zip(numbers.cells.to_pylist(), texts.to_pylist(), strict=True))
+
+
+def _described_roles(tables: Sequence[Table], options: ReadOptions) -> Roles | None:
+    """Return the roles that a description gives to the tables of these names; ``None`` without it."""
+    described = options.described
+    if described is None:
+        return None
+    by_level = {described.tables[t.name]: t for t in tables if t.name in described.tables}
+    if "edge" not in by_level:
+        return None
+    columns = {(role.level, role.use): role.column for role in described.columns}
+    for (level, use), name in columns.items():
+        table = by_level.get(level)
+        is_id = use in {"source", "target", "id", "graph"}
+        if table is not None and is_id and name not in table.columns:
+            raise DamagedInput(
+                f"{table.name} has no column {name!r}, which the description names.",
+                found=table.column_list,
+                steps="add the column: a model needs it",
             )
-        columns.setdefault("table", []).append(pa.array([table.name] * table.rows, pa.string()))
-    lines = np.concatenate([t.lines + np.arange(t.rows) if isinstance(t.lines, int) else t.lines for t in tables])
-    return Table(
-        " and ".join(table.name for table in tables),
-        {name: pa.concat_arrays(cells) for name, cells in columns.items()},
-        row_word=tables[0].row_word,
-        lines=lines,
-        locations=[table.name for table in tables for _ in range(table.rows)],
+    nodes = by_level.get("node")
+    return Roles(
+        by_level["edge"],
+        (columns.get(("edge", "source"), ""), columns.get(("edge", "target"), "")),
+        nodes,
+        "" if nodes is None else columns.get(("node", "id")) or described.node or ROWS_FROM_0,
+        by_level.get("graph"),
+        {level: columns.get((level, "graph"), "") for level in by_level},
     )
-
-
-def with_columns(table: Table, other: Table, rows: I64, key: str) -> Table:
-    """Return a table with the columns of another at ``rows`` (R,), -1 for none, without its key."""
-    take = pa.array(rows, mask=rows < 0)
-    added = {
-        name if name not in table.columns else f"{other.name} {name}": pc.take(cells, take)
-        for name, cells in other.columns.items()
-        if name != key and not name.startswith("\0")
-    }
-    return replace(table, columns={**table.columns, **added})
-
-
-def _as_text(cells: pa.Array) -> pa.Array:
-    return cells if pa.types.is_string(cells.type) else pc.cast(cells, pa.string())
-
-
-def find_roles(tables: Sequence[Table], options: ReadOptions, notices: Notices) -> Roles:
-    """Return the roles of the tables of one dataset; see :class:`RolesFinder`."""
-    return RolesFinder(tables, options, notices).find()
