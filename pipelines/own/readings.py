@@ -44,6 +44,16 @@ class Reading:
         return self.node in (ROWS_FROM_0, ROWS_FROM_1)
 
     @property
+    def has_ids(self) -> bool:
+        """True if the name of the column is one of ids, or that of a column of the edges.
+
+        Without names, the first column has the ids.
+        """
+        if not self.nodes.has_names:
+            return self.node == self.nodes.column_names[0]
+        return names.is_id_name(self.node) or self.node in self.edges.columns
+
+    @property
     def fraction(self) -> float:
         """Fraction of the nodes that the two columns with most ids have at most."""
         return min(sum(sorted(self.columns.values())[-2:]) / max(self.nodes.rows, 1), 1)
@@ -58,7 +68,7 @@ class Reading:
         has_words = (names.level_of(self.edges.name) == "edge") + (
             names.level_of(self.nodes.name) == "node"
         )
-        is_id = self.has_rows or names.is_id_name(self.node)
+        is_id = self.has_rows or self.has_ids
         is_known = bool(names.matching([self.node], known_names.NODE_ID_NAMES))
         return tells_ends, has_words, is_id, is_known, self.graph_columns == ("", "")
 
@@ -85,8 +95,7 @@ class Readings:
                     found = [
                         reading
                         for reading in found
-                        if names.is_id_name(reading.node)
-                        or not self.ids.of(nodes, reading.node).are_numbers
+                        if reading.has_ids or not self.ids.of(nodes, reading.node).are_numbers
                     ]
                 yield from found or rows or self._readings_within_graphs(edges, nodes)
 

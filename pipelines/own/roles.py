@@ -86,12 +86,10 @@ class _RolesFinder:
 
     def find(self) -> Roles:
         readings = [*self.readings]
+        self._refuse_two_kinds(readings)
         if readings:
-            best = self._best(readings)
-            self._refuse_two_kinds(best)
-            roles, used = self._roles_of(best, readings)
+            roles, used = self._roles_of(self._best(readings), readings)
         else:
-            self._refuse_two_kinds(None)
             roles = self._edges_alone()
             used = [roles.edges]
         for table in self.tables:
@@ -112,8 +110,9 @@ class _RolesFinder:
             and not self._have_same_nodes(best, other)
         ]
         if rivals:
+            starts = {ROWS_FROM_0: "its rows from 0", ROWS_FROM_1: "its rows from 1"}
             shown = [
-                f"{'the rows' if reading.has_rows else repr(reading.node)} of {reading.nodes.name}"
+                f"{starts.get(reading.node, repr(reading.node))} of {reading.nodes.name}"
                 for reading in (best, *rivals)
             ]
             question = f"{best.edges.name}: its ends may be ids in {', or '.join(shown)}"
@@ -128,29 +127,39 @@ class _RolesFinder:
         one, other = (self.ids.of(reading.nodes, reading.node) for reading in (first, second))
         return bool((one.positions(other.cells) >= 0).all())
 
-    def _refuse_two_kinds(self, best: Reading | None) -> None:
-        """Refuse edges of which one end is a key of another table than the other end: user 1 is not film 1."""
-        for edges in self.tables if best is None else [best.edges]:
-            ends = edges.column_names if best is None else [*best.columns][:2]
-            owners: dict[str, list[Table]] = {}
-            for name in ends[:COMPARED_COLUMNS]:
-                cells = self.ids.of(edges, name)
-                owners[name] = [
-                    table
-                    for table in self.tables
-                    if table is not edges
-                    and any(self.ids.of(table, key).covered(cells) for key in self.readings.node_keys(table))
-                ]
+    def _refuse_two_kinds(self, readings: Sequence[Reading]) -> None:
+        """Refuse edges whose ends are keys of two tables: user 1 is not film 1.
+
+        A column belongs to the tables with a key of its name and values, or else of its values.
+        """
+        columns: dict[Table, dict[str, None]] = {}
+        for reading in readings:
+            columns.setdefault(reading.edges, {}).update(dict.fromkeys(reading.columns))
+        if not readings:
+            columns = {table: dict.fromkeys(table.column_names) for table in self.tables}
+        for edges, ends in columns.items():
+            owners = {name: self._owners(edges, name) for name in [*ends][:COMPARED_COLUMNS]}
             for first, second in combinations(owners, 2):
-                only_first = [t for t in owners[first] if t not in owners[second]]
-                only_second = [t for t in owners[second] if t not in owners[first]]
-                if (only_first and only_second) or (best is not None and (only_first or only_second)):
-                    kinds = list_names([t.name for t in dict.fromkeys([*owners[first], *owners[second]])])
+                kinds = owners[first] + owners[second]
+                if owners[first] and owners[second] and len({*kinds}) == len(kinds):
                     raise DamagedInput(
-                        f"{edges.name} joins two kinds of nodes: {first!r} and {second!r} have ids of {kinds}.",
+                        f"{edges.name} joins two kinds of nodes: {first!r} and {second!r} have ids of "
+                        f"{list_names([table.name for table in kinds])}.",
                         steps="make the ids of the kinds different in all tables, in pandas table['user'] "
                         "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
                     )
+
+    def _owners(self, edges: Table, name: str) -> list[Table]:
+        """Return the other tables with a key that a column of the edges lies in."""
+        ids = self.ids.of(edges, name)
+        keys = {
+            (table, key)
+            for table in self.tables
+            for key in self.readings.node_keys(table)
+            if table is not edges and self.ids.of(table, key).covered(ids) is not None
+        }
+        named = [table for table, key in keys if key == name]
+        return named or [*dict.fromkeys(table for table, _ in keys)]
 
     def _roles_of(
         self, best: Reading, readings: Sequence[Reading]
