@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -28,6 +29,9 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     tudataset_files,
 )
 from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
+
+if os.environ.get("KMIP_DATA_OWN") == "new":
+    from kmip_data.pipelines.own import format as table_files  # type: ignore[no-redef]
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.
 FORMATS = (

@@ -1,0 +1,228 @@
+"""Readings of two tables as edges and nodes, by the values of their columns.
+
+A table of nodes has a column of different values, a key, that two columns of the table of edges lie
+in. The numbers of its rows are a key, too. Where graphs restart their ids, values differ within each
+graph, whose names both tables have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import pyarrow.compute as pc
+
+from kmip_data.arrays import I64
+from kmip_data.pipelines import known_names
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.own import names
+from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids, IdsOfTables, positions_in
+from kmip_data.pipelines.own.table import FILE, STEM, Table
+
+Ends = tuple[str, str]
+ROWS_FROM_0, ROWS_FROM_1 = "none", "rows-from-1"  #: values of ``node``: rows are numbered
+COMPARED_COLUMNS = 24  #: first columns of a table that may be ends, or keys within graphs
+_MIN_RIVAL = 0.1  #: fraction of the most ids in a column from which another one may be an end, too
+_FEW_NODES = 10  #: nodes up to which a column of few different values may be an end
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Two tables as edges and nodes."""
+
+    edges: Table
+    nodes: Table
+    node: str  #: column of ids, or how the rows of the nodes are numbered
+    columns: Mapping[str, int]  #: column of the edges with ids -> number of different ones
+    graph_columns: Ends = ("", "")  #: columns of edges and nodes with the graph of a row
+
+    @property
+    def has_rows(self) -> bool:
+        """True if the ids are numbers of rows."""
+        return self.node in (ROWS_FROM_0, ROWS_FROM_1)
+
+    @property
+    def has_ids(self) -> bool:
+        """True if the name of the column is one of ids, or that of a column of the edges.
+
+        Without names, the first column has the ids.
+        """
+        if not self.nodes.has_names:
+            return self.node == self.nodes.column_names[0]
+        return names.is_id_name(self.node) or self.node in self.edges.columns
+
+    @property
+    def fraction(self) -> float:
+        """Fraction of the nodes that the two columns with most ids have at most."""
+        return min(sum(sorted(self.columns.values())[-2:]) / max(self.nodes.rows, 1), 1)
+
+    @property
+    def rank(self) -> tuple[object, ...]:
+        """Order of readings whose values fit equally, by names alone."""
+        tells_ends = bool(names.end_pairs(self.columns)) or any(
+            names.tells_direction(*pair) or names.tells_direction(*pair[::-1])
+            for pair in combinations(self.columns, 2)
+        )
+        has_words = (names.level_of(self.edges.name) == "edge") + (
+            names.level_of(self.nodes.name) == "node"
+        )
+        is_id = self.has_rows or self.has_ids
+        is_known = bool(names.matching([self.node], known_names.NODE_ID_NAMES))
+        return tells_ends, has_words, is_id, is_known, self.graph_columns == ("", "")
+
+
+class Readings:
+    """Readings of the tables of a dataset."""
+
+    def __init__(self, tables: Sequence[Table], params: GraphParams, ids: IdsOfTables) -> None:
+        self.tables = tables
+        self.params = params
+        self.ids = ids
+
+    def __iter__(self) -> Iterator[Reading]:
+        given = {self.params.source, self.params.target} - {""}
+        for nodes in self.tables:
+            keys = self.node_keys(nodes)
+            for edges in self.tables:
+                if edges is nodes or not given <= {*edges.columns}:
+                    continue
+                found = [*self._readings_of_keys(edges, nodes, keys)]
+                rows = [*self._readings_of_rows(edges, nodes, found)]
+                # Numbers of rows beat a column whose name is not one of ids: it is a feature.
+                if rows:
+                    found = [
+                        reading
+                        for reading in found
+                        if reading.has_ids or not self.ids.of(nodes, reading.node).are_numbers
+                    ]
+                yield from found or rows or self._readings_within_graphs(edges, nodes)
+
+    def free(self, table: Table) -> list[str]:
+        """Return the columns to which no option gives another use."""
+        params = self.params
+        used = {*params.label, *params.feature, *params.ignore, params.group, params.graph}
+        return [name for name in table.column_names if name not in used]
+
+    def keys(self, table: Table) -> list[str]:
+        """Return the free columns of a table whose ids all differ."""
+        return [
+            name
+            for name in self.free(table)
+            if not self.ids.of(table, name).are_fractions and self.ids.of(table, name).is_key
+        ]
+
+    def node_keys(self, nodes: Table) -> list[str]:
+        """Return the columns that may have the ids of the nodes: the given one, or all keys but targets."""
+        if self.params.node:
+            return [name for name in [self.params.node] if name in nodes.columns]
+        targets = names.matching(nodes.column_names, {*known_names.TABLE_LABELS} - {"label"})
+        return [name for name in self.keys(nodes) if name not in targets]
+
+    def _readings_of_keys(
+        self, edges: Table, nodes: Table, keys: Sequence[str]
+    ) -> Iterator[Reading]:
+        for name in keys:
+            columns = self._columns_in(self.ids.of(nodes, name), edges)
+            if len(columns) > 1:
+                yield Reading(edges, nodes, name, columns)
+
+    def _columns_in(self, key: Ids, edges: Table) -> dict[str, int]:
+        """Return the columns of the edges that lie in a key, with the number of its ids in each."""
+        given = [name for name in (self.params.source, self.params.target) if name]
+        free = [name for name in self.free(edges) if name not in given]
+        columns = {}
+        for name in [*given, *free[:COMPARED_COLUMNS]]:
+            ids = self.ids.of(edges, name)
+            covered = key.covered(ids)
+            if covered is None or (name not in given and ids.are_years and not key.are_years):
+                continue
+            columns[name] = covered.distinct
+        # Beside the ends, a number of few different values is a weight or a kind.
+        least = _MIN_RIVAL * max(columns.values(), default=0)
+        if key.table.rows <= _FEW_NODES:
+            least = 0
+        return {
+            name: count for name, count in columns.items() if name in given or count >= least
+        }
+
+    def _readings_of_rows(
+        self, edges: Table, nodes: Table, found: Sequence[Reading]
+    ) -> Iterator[Reading]:
+        """Yield the readings of two columns of numbers as numbers of rows, from 0 and from 1."""
+        given = self.params.node
+        if given not in ("", ROWS_FROM_0, ROWS_FROM_1):
+            return
+        pairs = {tuple(reading.columns) for reading in found if len(reading.columns) == 2}
+        pairs |= {*names.end_pairs(edges.column_names)}
+        if self.params.source and self.params.target:
+            pairs = {(self.params.source, self.params.target)}
+        if not pairs and len(edges.column_names) == 2 and not found:
+            pairs = {tuple(edges.column_names)}
+        for pair in pairs:
+            ends = [self.ids.of(edges, name) for name in pair]
+            if not all(end.are_numbers and len(end.distinct) for end in ends):
+                continue
+            smallest = min(pc.min(end.distinct).as_py() for end in ends)
+            largest = max(pc.max(end.distinct).as_py() for end in ends)
+            counts = {name: len(end.distinct) for name, end in zip(pair, ends, strict=True)}
+            for node, first in ((ROWS_FROM_0, 0), (ROWS_FROM_1, 1)):
+                if given in ("", node) and first <= smallest and largest < nodes.rows + first:
+                    yield Reading(edges, nodes, node, counts)
+
+    def _readings_within_graphs(self, edges: Table, nodes: Table) -> Iterator[Reading]:
+        """Yield the columns whose ids differ within each graph, which both tables name."""
+        candidates = nodes.column_names[:COMPARED_COLUMNS]
+        if FILE in nodes.columns and FILE in edges.columns:
+            candidates = [STEM]
+        for node_graph in candidates:
+            graphs = self.ids.of(nodes, node_graph)
+            if graphs.is_key or graphs.are_fractions or graphs.cells.null_count:
+                continue
+            for edge_graph in self._names_of_graphs_in(edges, node_graph, graphs):
+                codes = positions_in(graphs.distinct, self.ids.of(edges, edge_graph).cells)
+                if (codes >= 0).all():
+                    link = (edge_graph, node_graph)
+                    yield from self._readings_of_codes(edges, nodes, link, codes, graphs)
+
+    def _names_of_graphs_in(self, edges: Table, node_graph: str, graphs: Ids) -> list[str]:
+        """Return the columns of the edges that may name the graph that a column of nodes does."""
+        if node_graph in edges.columns:
+            return [node_graph]
+        if node_graph == self.params.graph or self._are_rows_of_another_table(graphs):
+            return self.free(edges)[:COMPARED_COLUMNS]
+        return []
+
+    def _are_rows_of_another_table(self, graphs: Ids) -> bool:
+        """True if a third table has each graph once."""
+        return any(
+            self.ids.of(table, name).covered(graphs) is not None
+            for table in self.tables
+            if table is not graphs.table
+            for name in self.keys(table)
+        )
+
+    def _readings_of_codes(
+        self, edges: Table, nodes: Table, link: Ends, edge_codes: I64, graphs: Ids
+    ) -> Iterator[Reading]:
+        """Yield the columns whose ids differ within the graphs that ``link`` names."""
+        node_codes = positions_in(graphs.distinct, graphs.cells)
+        for name in self.free(nodes)[:COMPARED_COLUMNS]:
+            ids = self.ids.of(nodes, name)
+            if name in link or ids.are_fractions or ids.cells.null_count:
+                continue
+            count = len(ids.distinct)
+            keys = node_codes * count + positions_in(ids.distinct, ids.cells)
+            if len(np.unique(keys)) < len(keys):
+                continue
+            columns = {}
+            for end in self.free(edges)[:COMPARED_COLUMNS]:
+                if end in link:
+                    continue
+                codes = positions_in(ids.distinct, self.ids.of(edges, end).cells)
+                is_node = (codes >= 0) & np.isin(edge_codes * count + codes, keys)
+                if is_node.mean() >= MIN_COVERAGE:
+                    columns[end] = len(np.unique(codes))
+            if len(columns) > 1:
+                yield Reading(edges, nodes, name, columns, link)

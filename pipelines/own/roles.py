@@ -1,0 +1,360 @@
+"""Roles of tables: which one has the edges, the nodes and the graphs, and their columns of ids.
+
+A reading (:mod:`.readings`) is taken if no other fits. Known names decide between readings whose
+values fit equally; what they leave open is asked. The other tables are joined by their keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+
+import pyarrow as pa
+
+from kmip_data.columns.column_roles import Level
+from kmip_data.errors import DamagedInput, Setting
+from kmip_data.pipelines import known_names
+from kmip_data.pipelines.datasets.graphs.findings import Findings
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.own import names
+from kmip_data.pipelines.own.ids import IdsOfTables, positions_in
+from kmip_data.pipelines.own.joined import stacked, with_columns
+from kmip_data.pipelines.own.readings import (
+    COMPARED_COLUMNS,
+    ROWS_FROM_0,
+    ROWS_FROM_1,
+    Ends,
+    Reading,
+    Readings,
+)
+from kmip_data.pipelines.own.table import STEM, Table
+from kmip_data.text import list_names
+
+_MAX_LEGEND_ROWS = 1_000
+_MIN_RIVAL = 0.1  #: fraction of the values in common from which another pair may be the ends
+_SIMILAR = 0.5  #: fraction of the nodes of a reading from which another one is as likely
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Tables of each level, with their columns of ids."""
+
+    edges: Table
+    ends: Ends
+    nodes: Table | None = None
+    node: str = ""  #: column with the ids of the nodes, or how their rows are numbered
+    graphs: Table | None = None
+    #: column with the graph of each row; empty if there is none
+    graph_columns: Mapping[Level, str] = field(default_factory=dict)
+
+    @property
+    def first_row(self) -> int | None:
+        """Number of the first row of nodes without ids; ``None`` if a column has them."""
+        return {ROWS_FROM_0: 0, ROWS_FROM_1: 1}.get(self.node)
+
+    @property
+    def tables(self) -> dict[Level, Table]:
+        """Tables by level; the first one gives the order of the graphs."""
+        levels: dict[Level, Table | None] = {
+            "graph": self.graphs,
+            "node": self.nodes,
+            "edge": self.edges,
+        }
+        return {level: table for level, table in levels.items() if table is not None}
+
+
+def find_roles(tables: Sequence[Table], options: ReadOptions, findings: Findings) -> Roles:
+    """Return the roles of the tables of one dataset, and add questions; note tables without a role.
+
+    Raises ``DamagedInput`` if no reading fits.
+    """
+    described = _described_roles(tables, options)
+    if described is not None:
+        return described
+    return _RolesFinder(tables, options, findings).find()
+
+
+class _RolesFinder:
+    def __init__(self, tables: Sequence[Table], options: ReadOptions, findings: Findings) -> None:
+        self.tables = tables
+        self.params = options.params
+        self.findings = findings
+        self.questions = findings.notices.questions
+        self.ids = IdsOfTables()
+        self.readings = Readings(tables, options.params, self.ids)
+
+    def find(self) -> Roles:
+        readings = [*self.readings]
+        self._refuse_two_kinds(readings)
+        if readings:
+            roles, used = self._roles_of(self._best(readings), readings)
+        else:
+            roles = self._edges_alone()
+            used = [roles.edges]
+        for table in self.tables:
+            if all(table is not other for other in used):
+                roles = self._with_table(roles, table)
+        return self._with_graphs_by_name(roles)
+
+    def _best(self, readings: Sequence[Reading]) -> Reading:
+        """Return the likeliest reading; ask if another one is as likely."""
+        rank = max(reading.rank for reading in readings)
+        likeliest = [reading for reading in readings if reading.rank == rank]
+        best = max(likeliest, key=lambda reading: reading.fraction)
+        rivals = [
+            other
+            for other in likeliest
+            if (other.nodes is not best.nodes or other.node != best.node)
+            and other.fraction > _SIMILAR * best.fraction
+            and not self._have_same_nodes(best, other)
+        ]
+        if rivals:
+            starts = {ROWS_FROM_0: "its rows from 0", ROWS_FROM_1: "its rows from 1"}
+            shown = [
+                f"{starts.get(reading.node, repr(reading.node))} of {reading.nodes.name}"
+                for reading in (best, *rivals)
+            ]
+            question = f"{best.edges.name}: its ends may be ids in {', or '.join(shown)}"
+            offered = [Setting(node=reading.node) for reading in (best, *rivals)]
+            self.questions[f"{question}: {' or '.join(map(str, offered))}"] = offered[0]
+        return best
+
+    def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
+        """True if two tables have the same ids: columns of the same nodes."""
+        if first.has_rows or second.has_rows or first.nodes is second.nodes:
+            return False
+        one, other = (self.ids.of(reading.nodes, reading.node) for reading in (first, second))
+        return bool((one.positions(other.cells) >= 0).all())
+
+    def _refuse_two_kinds(self, readings: Sequence[Reading]) -> None:
+        """Refuse edges whose ends are keys of two tables: user 1 is not film 1.
+
+        A column belongs to the tables with a key of its name and values, or else of its values.
+        """
+        columns: dict[Table, dict[str, None]] = {}
+        for reading in readings:
+            columns.setdefault(reading.edges, {}).update(dict.fromkeys(reading.columns))
+        if not readings:
+            columns = {table: dict.fromkeys(table.column_names) for table in self.tables}
+        for edges, ends in columns.items():
+            owners = {name: self._owners(edges, name) for name in [*ends][:COMPARED_COLUMNS]}
+            for first, second in combinations(owners, 2):
+                kinds = owners[first] + owners[second]
+                if owners[first] and owners[second] and len({*kinds}) == len(kinds):
+                    raise DamagedInput(
+                        f"{edges.name} joins two kinds of nodes: {first!r} and {second!r} have ids of "
+                        f"{list_names([table.name for table in kinds])}.",
+                        steps="make the ids of the kinds different in all tables, in pandas table['user'] "
+                        "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
+                    )
+
+    def _owners(self, edges: Table, name: str) -> list[Table]:
+        """Return the other tables with a key that a column of the edges lies in."""
+        ids = self.ids.of(edges, name)
+        keys = {
+            (table, key)
+            for table in self.tables
+            for key in self.readings.node_keys(table)
+            if table is not edges and self.ids.of(table, key).covered(ids) is not None
+        }
+        named = [table for table, key in keys if key == name]
+        return named or [*dict.fromkeys(table for table, _ in keys)]
+
+    def _roles_of(
+        self, best: Reading, readings: Sequence[Reading]
+    ) -> tuple[Roles, list[Table]]:
+        """Return the roles of a reading, with all tables of edges between its nodes, and the tables used."""
+        parts = [(best.edges, self._ends_of(best))]
+        for other in readings:
+            is_alike = other.nodes is best.nodes and other.node == best.node
+            is_new = all(other.edges is not table for table, _ in parts)
+            if is_alike and is_new and len(other.columns) == 2 and not any(best.graph_columns):
+                parts.append((other.edges, self._ends_of(other)))
+        edges, ends = parts[0]
+        used = [best.nodes, *(table for table, _ in parts)]
+        if len(parts) > 1:
+            edges, ends = stacked(parts), ("source", "target")
+        graphs: dict[Level, str] = {}
+        if any(best.graph_columns):
+            graphs = {"edge": best.graph_columns[0], "node": best.graph_columns[1]}
+        return Roles(edges, ends, best.nodes, best.node, None, graphs), used
+
+    def _ends_of(self, reading: Reading) -> Ends:
+        """Return the columns of sources and targets; ask if a third one may be an end."""
+        given = (self.params.source, self.params.target)
+        if all(given):
+            return given
+        pairs = [pair for pair in names.end_pairs(reading.columns) if _agrees(pair, given)]
+        if len(pairs) == 1:
+            return pairs[0]
+        order = reading.edges.column_names
+        columns = sorted(reading.columns, key=order.index)
+        others = [name for name in columns if name not in given]
+        if any(given) and len(others) == 1:
+            return given[0] or others[0], given[1] or others[0]
+        if len(columns) == 2:
+            return names.in_direction(columns[0], columns[1])
+        told = [p for p in combinations(columns, 2) if names.tells_direction(*names.in_direction(*p))]
+        likely = names.in_direction(*(told or [(columns[0], columns[1])])[0])
+        if len(told) != 1:
+            counts = [f"{name!r} has {reading.columns[name]:,} ids" for name in columns]
+            question = f"{reading.edges.name} has several columns with ids of {reading.nodes.name}"
+            self.questions[f"{question}: {', '.join(counts)}"] = Setting(
+                source=likely[0], target=likely[1]
+            )
+        return likely
+
+    def _edges_alone(self) -> Roles:
+        """Return the roles of a table of edges without a table of nodes; ask if its ends are uncertain."""
+        found = [
+            (table, *ends)
+            for table in self.tables
+            if (ends := self._ends_alone(table)) is not None
+        ]
+        named = [item for item in found if names.level_of(item[0].name) == "edge"]
+        likeliest = named or [item for item in found if item[2]] or found
+        if not likeliest:
+            raise DamagedInput(
+                "No table has two columns with ids of another one, or with values in common.",
+                found="; ".join(f"{table.name}: {table.column_list}" for table in self.tables)[:2_000],
+                steps="name the columns with the ends of an edge as source and target",
+            )
+        edges, ends, is_certain = likeliest[0]
+        if len(likeliest) > 1:
+            raise DamagedInput(
+                f"Several files may be the table of edges: {list_names([t.name for t, *_ in likeliest])}.",
+                steps="copy the files of one graph into a folder, and use it as archive",
+            )
+        if not is_certain:
+            first, second = ends
+            question = f"{edges.name}: are {first!r} and {second!r} the ends of an edge?"
+            self.questions[question] = Setting(source=first, target=second)
+        return Roles(edges, ends)
+
+    def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:
+        """Return the likeliest ends of a table, and whether no other pair is as likely."""
+        given = (self.params.source, self.params.target)
+        if all(given):
+            return (given, True) if {*given} <= {*table.columns} else None
+        pairs = [pair for pair in names.end_pairs(table.column_names) if _agrees(pair, given)]
+        if len(pairs) == 1:
+            return pairs[0], True
+        if len(table.column_names) == 2 and not table.has_names:
+            return (table.column_names[0], table.column_names[1]), True
+        common: dict[Ends, int] = {}
+        free = self.readings.free(table)[:COMPARED_COLUMNS]
+        candidates = [
+            name
+            for name in dict.fromkeys([*filter(None, given), *free])
+            if not (ids := self.ids.of(table, name)).are_fractions and not ids.are_years
+        ]
+        for pair in combinations(candidates, 2):
+            if {*filter(None, given)} <= {*pair}:
+                first, second = (self.ids.of(table, name).distinct for name in pair)
+                common[pair] = int((positions_in(first, second) >= 0).sum())
+        if not any(common.values()):
+            return None
+        ends = max(common, key=lambda pair: common[pair])
+        least = _MIN_RIVAL * common[ends]
+        return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
+
+    def _with_table(self, roles: Roles, table: Table) -> Roles:
+        """Return the roles with another table: of columns of the nodes, of graphs, or a legend of classes."""
+        keys = self.readings.keys(table)
+        nodes = roles.nodes
+        if nodes is not None and roles.first_row is None and not roles.graph_columns.get("node"):
+            ids = self.ids.of(nodes, roles.node)
+            for key in keys:
+                if ids.covered(self.ids.of(table, key)) is not None:
+                    rows = self.ids.of(table, key).positions(ids.cells)
+                    return replace(roles, nodes=with_columns(nodes, table, rows, key))
+        if roles.graphs is None:
+            for key in keys:
+                columns = self._graph_columns(roles, table, key)
+                if columns:
+                    return replace(roles, graphs=table, graph_columns=columns)
+        if legend := _legend(table, keys):
+            self.findings.attributes.legends[table.name] = legend
+        else:
+            reason = "no column of it has ids of the other tables"
+            self.findings.notices.ignored[table.name] = reason
+        return roles
+
+    def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:
+        """Return the columns whose values a key of another table has: the graph of each row."""
+        ids = self.ids.of(table, key)
+        found: dict[Level, str] = {}
+        for level, other in roles.tables.items():
+            if level == "graph":
+                continue
+            known = roles.graph_columns.get(level)
+            used = {roles.node, *roles.ends}
+            names_ = [known] if known else [n for n in self.readings.free(other) if n not in used]
+            for name in [*names_, *([STEM] if STEM in other.columns else [])]:
+                cells = self.ids.of(other, name)
+                is_repeated = 1 < len(cells.distinct) and not cells.is_key
+                if is_repeated and ids.covered(cells) is not None:
+                    found[level] = name
+                    break
+        return {"graph": key, **found} if found else {}
+
+    def _with_graphs_by_name(self, roles: Roles) -> Roles:
+        """Return the roles with the columns of graphs that an option or a known name gives."""
+        columns: dict[Level, str] = dict(roles.graph_columns)
+        for level, table in roles.tables.items() if not columns and self.params.graph != "none" else ():
+            used = {roles.node, *roles.ends}
+            free = [name for name in table.column_names if name not in used]
+            found = names.matching(free, known_names.GRAPH_ID_NAMES)
+            if self.params.graph:
+                name = STEM if self.params.graph == "file" else self.params.graph
+                found = [name] if name in table.columns else []
+            columns |= {level: found[0]} if found else {}
+        return replace(
+            roles, graph_columns={level: columns.get(level, "") for level in roles.tables}
+        )
+
+
+def _agrees(pair: Ends, given: Ends) -> bool:
+    return all(not name or name == end for name, end in zip(given, pair, strict=True))
+
+
+def _legend(table: Table, keys: Sequence[str]) -> dict[int, str]:
+    """Return the names of codes, if a table has only these; empty otherwise."""
+    if len(table.column_names) != 2 or len(keys) != 2 or table.rows > _MAX_LEGEND_ROWS:
+        return {}
+    codes, texts = (table.columns[name] for name in table.column_names)
+    numbers = IdsOfTables().of(table, table.column_names[0])
+    is_named = pa.types.is_string(texts.type) and not IdsOfTables().of(table, table.column_names[1]).are_numbers
+    if not numbers.are_numbers or not is_named:
+        return {}
+    return dict(zip(numbers.cells.to_pylist(), texts.to_pylist(), strict=True))
+
+
+def _described_roles(tables: Sequence[Table], options: ReadOptions) -> Roles | None:
+    """Return the roles that a description gives to the tables of these names; ``None`` without it."""
+    described = options.described
+    if described is None:
+        return None
+    by_level = {described.tables[t.name]: t for t in tables if t.name in described.tables}
+    if "edge" not in by_level:
+        return None
+    columns = {(role.level, role.use): role.column for role in described.columns}
+    for (level, use), name in columns.items():
+        table = by_level.get(level)
+        is_id = use in {"source", "target", "id", "graph"}
+        if table is not None and is_id and name not in table.columns:
+            raise DamagedInput(
+                f"{table.name} has no column {name!r}, which the description names.",
+                found=table.column_list,
+                steps="add the column: a model needs it",
+            )
+    nodes = by_level.get("node")
+    return Roles(
+        by_level["edge"],
+        (columns.get(("edge", "source"), ""), columns.get(("edge", "target"), "")),
+        nodes,
+        "" if nodes is None else columns.get(("node", "id")) or described.node or ROWS_FROM_0,
+        by_level.get("graph"),
+        {level: columns.get((level, "graph"), "") for level in by_level},
+    )
