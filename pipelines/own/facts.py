@@ -57,8 +57,6 @@ class ColumnFacts:
     are_nested: bool = False  #: True for lists and objects
     open_number: str = ""  #: number whose sign is open, such as 1,234
     are_words_given: bool = False  #: True if the user says which values are missing
-    open_words: tuple[str, ...] = ()  #: texts that may be words for a missing value
-    strays: tuple[str, ...] = ()  #: texts among more numbers
 
     @cached_property
     def coded(self) -> pa.DictionaryArray:
@@ -133,6 +131,29 @@ class ColumnFacts:
         with np.errstate(invalid="ignore"):
             return self.numbers is not None and not (self.ascending % 1).any()
 
+    @cached_property
+    def open_words(self) -> tuple[str, ...]:
+        """Texts that may be words for a missing value."""
+        if self.numbers is not None or self.are_words_given:
+            return ()
+        return tuple(text for text in self.texts if text in MISSING)
+
+    @cached_property
+    def strays(self) -> tuple[str, ...]:
+        """Texts without the most common notation of numbers, if most rows have numbers."""
+        distinct = self.coded.dictionary
+        if self.numbers is not None or self.are_words_given or not len(distinct):
+            return ()
+        if pc.any(pc.match_substring_regex(distinct, CODE)).as_py():
+            return ()
+        rows = np.bincount(self.codes + 1, minlength=len(distinct) + 1)[1:]
+        rows[np.isin(self.texts, self.open_words)] = 0
+        has_notation = match_notations(distinct)
+        if 2 * rows[has_notation.any(axis=0)].sum() <= rows.sum():
+            return ()
+        best = has_notation[(has_notation * rows).sum(axis=1).argmax()]
+        return tuple(self.texts[i] for i in np.flatnonzero(~best & (rows > 0)))
+
     def distinct_within(self, groups: ColumnFacts) -> int:
         """Return the number of distinct pairs of a group and a value."""
         pairs = groups.codes * (len(self.texts) + 1) + self.codes
@@ -205,6 +226,8 @@ class TableFacts:
         values = {*categories, *self._values.get(facts.name, ())}
         if not categories and (readings := read_numbers(cells)):
             return self._of_numbers(facts, readings, words)
+        if values:
+            facts = replace(facts, are_words_given=True)
         filled = replace(facts, cells=_without(cells, (MISSING | words) - values))
         if categories:
             return filled
@@ -217,18 +240,18 @@ class TableFacts:
             percents = read_numbers(pc.replace_substring_regex(distinct, PERCENT, ""))
             if readings := {sign: filled.by_row(n, np.nan) for sign, n in percents.items()}:
                 return replace(self._of_numbers(filled, readings, words), unit="%")
-        lower = [text.lower() for text in filled.texts]
-        if {*lower} <= {"true", "false"} or {*lower} <= {"yes", "no"}:
-            numbers = filled.by_row([BOOLEANS[text] for text in lower], np.nan)
-            return replace(filled, numbers=numbers, are_booleans=True)
+        if all(text.lower() in BOOLEANS for text in filled.texts):
+            lower = [text.lower() for text in filled.texts]
+            if {*lower} <= {"true", "false"} or {*lower} <= {"yes", "no"}:
+                numbers = filled.by_row([BOOLEANS[text] for text in lower], np.nan)
+                return replace(filled, numbers=numbers, are_booleans=True)
         if all_match(distinct, _DATE):
             return replace(filled, are_dates=True)
 
         # 3. Among texts, the user or a description says what is missing.
-        if facts.are_words_given or values:
-            return filled if values else replace(facts, cells=_without(cells, words))
-        facts = replace(facts, cells=_without(cells, words), strays=_strays(filled))
-        return replace(facts, open_words=tuple(word for word in facts.texts if word in MISSING))
+        if values or filled.cells.null_count == cells.null_count:
+            return filled
+        return replace(facts, cells=_without(cells, words))
 
     def _of_numbers(
         self, facts: ColumnFacts, readings: Readings, missing: Collection[str]
@@ -272,17 +295,3 @@ def _without(texts: pa.Array, words: Collection[str]) -> pa.Array:
 def match_notations(texts: pa.Array) -> Bools:
     """Mask (notations, n) of texts that are numbers in each of the notations."""
     return np.stack([pc.match_substring_regex(texts, like) for like in NOTATIONS]).astype(bool)
-
-
-def _strays(facts: ColumnFacts) -> tuple[str, ...]:
-    """Return the texts without the most common notation of numbers, if most rows have numbers."""
-    distinct = facts.coded.dictionary
-    if pc.any(pc.match_substring_regex(distinct, CODE)).as_py():
-        return ()
-    rows = np.bincount(facts.codes + 1, minlength=len(distinct) + 1)[1:]
-    has_notation = match_notations(distinct)
-    if 2 * rows[has_notation.any(axis=0)].sum() <= rows.sum():
-        return ()
-    is_stray = ~has_notation[(has_notation * rows).sum(axis=1).argmax()]
-    strays: list[str] = distinct.filter(pa.array(is_stray)).to_pylist()
-    return tuple(strays)

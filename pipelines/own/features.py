@@ -75,15 +75,16 @@ def _canonical(column: Candidate, text: str) -> str:
 def _are_read(column: Candidate, role: ColumnRole) -> Bools:
     """Mask (R,) of the texts that are what a column is described as, or missing."""
     facts = column.facts
-    are_read: Bools
-    if role.use == "boolean":
-        are_read = np.array([text.lower() in BOOLEANS for text in facts.texts], bool)
-    elif facts.strays:
-        are_read = np.isin(facts.texts, facts.strays, invert=True)
-    else:
-        are_read = match_notations(facts.coded.dictionary).any(axis=0)
-    are_read |= np.isin(facts.texts, [*MISSING])
-    return facts.by_row(are_read, True)
+    are_numbers = np.any(match_notations(facts.coded.dictionary), axis=0)
+    are_read = [
+        text in MISSING
+        or (
+            (text.lower() in BOOLEANS if role.use == "boolean" else is_number)
+            and text not in facts.strays
+        )
+        for text, is_number in zip(facts.texts, are_numbers, strict=True)
+    ]
+    return facts.by_row(are_read, True).astype(bool)
 
 
 def _check(column: Candidate, is_wrong: Bools, expected: str) -> None:

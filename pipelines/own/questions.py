@@ -61,10 +61,10 @@ def _strays(column: Candidate) -> Question | None:
 
 def _sentinel(column: Candidate) -> Question | None:
     numbers = column.facts.ascending
-    others = numbers[numbers > numbers[:1]]
-    if not others.size or not re.fullmatch("-99+", f"{numbers[0]:.15g}"):
+    if not numbers.size or not re.fullmatch("-99+", f"{numbers[0]:.15g}"):
         return None
-    is_far = others[0] > numbers[0] / 10
+    others = numbers[numbers > numbers[0]]
+    is_far = others.size and others[0] > numbers[0] / 10
     return _number_or_missing(column, numbers[0], "number") if is_far else None
 
 

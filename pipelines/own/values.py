@@ -209,7 +209,9 @@ def _ask_about_signs(table: Table, values: _Values, options: ReadOptions, notice
     notices.decimal_signs |= signs.keys()
     if len(signs) < 2 or options.described is not None:
         return
-    main = options.params.decimal or max(SIGNS, key=lambda sign: len(signs[sign]))
+    main = max(SIGNS, key=lambda sign: len(signs[sign]))
+    if options.params.decimal:
+        main = options.params.decimal
     for sign in signs.keys() - {main}:
         columns = list_names(signs[sign], 200)
         answer = Setting(ignore=signs[sign] if len(signs[sign]) > 1 else signs[sign][0])
