@@ -1,0 +1,136 @@
+"""Numbers as people write them: decimal signs, groups of thousands and percent."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kmip_data.arrays import F64, Array
+
+DecimalSign = Literal[".", ","]
+SIGNS: tuple[DecimalSign, ...] = (".", ",")
+_SAMPLED_ROWS = 1_000  #: first rows, which show most columns that have no numbers
+_MARKS = " '\u2019\xa0\u202f"  #: between groups of thousands, with either decimal sign
+_MINUS = "\u2212"
+_EXPONENT = "(?:[eE][+-]?[0-9]+)?"
+
+
+def _patterns(sign: DecimalSign) -> tuple[str, str]:
+    """Return the patterns of numbers without and with groups of thousands.
+
+    None begins with 0 and another digit, as codes do. Programs write 58.0 for 58 next to missing
+    numbers, whatever their sign is.
+    """
+    point = re.escape(sign)
+    marks = _MARKS + "".join(other for other in SIGNS if other != sign)
+    groups = "|".join(f"(?:{re.escape(mark)}[0-9]{{3}})+" for mark in marks)
+    whole = "(?:0|[1-9][0-9]*)"
+    plain = rf"(?:(?:{whole}(?:{point}[0-9]*)?|{point}[0-9]+){_EXPONENT}|{whole}\.0)"
+    grouped = f"(?:0|[1-9][0-9]{{0,2}}(?:{groups})?)(?:{point}[0-9]*)?"
+    return rf"^[+{_MINUS}-]?{plain}$", rf"^[+{_MINUS}-]?{grouped}$"
+
+
+_PATTERNS = {sign: _patterns(sign) for sign in SIGNS}
+#: Patterns of numbers in each notation, also with a percent sign.
+NOTATIONS = [
+    pattern[:-1] + r"\s*%?$" for patterns in _PATTERNS.values() for pattern in patterns
+]
+CODE = f"^[+{_MINUS}-]?0[0-9]"  #: beginning of a code such as 01067, which is no number
+PERCENT = r"\s*%$"
+
+
+def read_numbers(texts: pa.Array) -> dict[str, F64]:
+    """Return each reading of texts (R,) as numbers by its decimal sign, with NaN for null.
+
+    There is none unless all texts are numbers. The sign is empty if they do not depend on it, and
+    there are two readings if it is open, as in 1,234.
+    """
+    if texts.null_count == len(texts):
+        return {"": np.full(len(texts), np.nan)}
+    numbers = _cast(texts)
+    if numbers is not None and _begins_with_code(texts):
+        return {}
+    if numbers is not None and not _has_point(texts):
+        return {"": numbers}
+    readings: dict[str, F64] = {} if numbers is None else {".": numbers}
+    for sign in SIGNS:
+        if sign not in readings and any(all_match(texts, like) for like in _PATTERNS[sign]):
+            readings[sign] = _parse(texts, sign)
+    if len(readings) == 2 and np.array_equal(readings["."], readings[","], equal_nan=True):
+        return {"": readings["."]}
+    return readings
+
+
+def shown_sign(texts: pa.Array) -> DecimalSign | None:
+    """Return the decimal sign that texts prove, as 0,5 does; ``None`` if they prove none."""
+    for part in (texts[:_SAMPLED_ROWS], texts):
+        signs = [sign for sign in SIGNS if sign in read_numbers(part)]
+        if len(signs) == 1:
+            return signs[0]
+    return None
+
+
+def all_match(texts: pa.Array, pattern: str) -> bool:
+    """True if all texts match a pattern; the first are tried before the others."""
+    parts = (texts[:_SAMPLED_ROWS], texts)
+    return all(
+        pc.all(pc.match_substring_regex(part, pattern), min_count=0).as_py() for part in parts
+    )
+
+
+def number_texts(numbers: Sequence[float]) -> list[str]:
+    """Return the shortest text of each number, without a fraction of zero."""
+    return [
+        f"{number:.0f}" if abs(number) < 2**53 and number.is_integer() else repr(number)
+        for number in numbers
+    ]
+
+
+def as_floats(cells: pa.Array) -> F64:
+    """Return numbers (R,) of any type as float64, with NaN for null."""
+    floats: F64 = pc.cast(cells, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return floats
+
+
+def _parse(texts: pa.Array, sign: DecimalSign) -> F64:
+    marks = _MARKS + "".join(other for other in SIGNS if other != sign)
+    digits = pc.replace_substring_regex(texts, rf"\.0$|[+{marks}]" if sign == "," else f"[+{marks}]", "")
+    for mark, plain in ((",", "."), (_MINUS, "-")):
+        digits = pc.replace_substring(digits, mark, plain)
+    return as_floats(digits)
+
+
+def _cast(texts: pa.Array) -> F64 | None:
+    """Return texts as numbers with a decimal point; ``None`` if one is none, or is NaN."""
+    try:
+        numbers = as_floats(texts)
+    except pa.ArrowInvalid:
+        return None
+    return numbers if np.isnan(numbers).sum() == texts.null_count else None
+
+
+def _bytes(texts: pa.Array) -> tuple[Array, Array]:
+    """Return the bytes of filled texts, and the position of each text's first byte and of the end."""
+    filled = pc.drop_null(texts)
+    _, offsets, letters = filled.buffers()
+    positions = np.frombuffer(offsets, np.int32)[filled.offset :][: len(filled) + 1]
+    return np.frombuffer(letters, np.uint8)[: positions[-1]], positions
+
+
+def _has_point(texts: pa.Array) -> bool:
+    letters, positions = _bytes(texts)
+    return bool((letters[positions[0] :] == ord(".")).any())
+
+
+def _begins_with_code(texts: pa.Array) -> bool:
+    """True if a text begins with 0 and another digit; texts are numbers with a point."""
+    letters, positions = _bytes(texts)
+    first = positions[:-1] + np.isin(letters[positions[:-1]], (ord("+"), ord("-")))
+    starts = first[(letters[first] == ord("0")) & (first + 1 < positions[1:])]
+    second = letters[starts + 1]
+    return bool(((second >= ord("0")) & (second <= ord("9"))).any())
