@@ -55,7 +55,6 @@ class ColumnFacts:
     are_dates: bool = False
     are_nested: bool = False  #: True for lists and objects
     has_open_sign: bool = False  #: True for numbers with two readings
-    has_several_units: bool = False
     open_words: tuple[str, ...] = ()  #: texts that may be words for a missing value
     strays: tuple[str, ...] = ()  #: texts among more numbers
 
@@ -79,6 +78,14 @@ class ColumnFacts:
         """Distinct values as texts."""
         texts: list[str] = self.coded.dictionary.to_pylist()
         return texts
+
+    def first_texts(self, rows: int) -> list[str]:
+        """Return the values in the first rows as texts, without missing ones."""
+        if self.numbers is None or self.unit or self.are_booleans:
+            texts: list[str] = pc.drop_null(self.cells[:rows]).to_pylist()
+            return texts
+        head = self.numbers[:rows]
+        return number_texts(head[~np.isnan(head)].tolist())
 
     def as_texts(self) -> Array:
         """Return the values (R,) as texts; empty if missing."""
@@ -197,13 +204,11 @@ class TableFacts:
 
         # 2. Distinct texts decide the rest.
         distinct = facts.coded.dictionary
-        without_percent = pc.replace_substring_regex(distinct, PERCENT, "")
-        if readings := read_numbers(without_percent):
+        if all_match(distinct, PERCENT):
+            readings = read_numbers(pc.replace_substring_regex(distinct, PERCENT, ""))
             by_row = {sign: np.append(n, np.nan)[facts.codes] for sign, n in readings.items()}
-            has_percent = pc.ends_with(distinct, "%")
-            return self._of_numbers(
-                facts, by_row, unit="%", has_several_units=not pc.all(has_percent).as_py()
-            )
+            if by_row:
+                return self._of_numbers(facts, by_row, unit="%")
         lower = pc.utf8_lower(distinct).to_pylist() if len(distinct) <= 6 else []
         for booleans in _BOOLEANS:
             if lower and booleans.keys() >= {*lower}:
@@ -221,12 +226,7 @@ class TableFacts:
         return ColumnFacts(name, texts, strays=strays, open_words=tuple(open_words))
 
     def _of_numbers(
-        self,
-        facts: ColumnFacts,
-        readings: Mapping[str, F64],
-        *,
-        unit: str = "",
-        has_several_units: bool = False,
+        self, facts: ColumnFacts, readings: Mapping[str, F64], unit: str = ""
     ) -> ColumnFacts:
         """Return the facts of a column of numbers, with the sign of the table if it is open."""
         sign = next(iter(readings))
@@ -243,7 +243,6 @@ class TableFacts:
             sign=sign,
             unit=unit,
             has_open_sign=is_open,
-            has_several_units=has_several_units,
         )
 
     def _without_given(self, name: str, numbers: F64) -> F64:

@@ -17,6 +17,7 @@ SIGNS: tuple[DecimalSign, ...] = (".", ",")
 _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that have no numbers
 _MARKS = " '\u2019\xa0\u202f"  #: between groups of thousands, with either decimal sign
 _MINUS = "\u2212"
+PERCENT = r"\s*%$"
 _EXPONENT = "(?:[eE][+-]?[0-9]+)?"
 
 
@@ -36,12 +37,14 @@ def _patterns(sign: DecimalSign) -> tuple[str, str]:
 
 
 _PATTERNS = {sign: _patterns(sign) for sign in SIGNS}
-#: Patterns of numbers in each notation, also with a percent sign.
+#: Pattern of numbers in each notation, without and with a percent sign.
 NOTATIONS = [
-    pattern[:-1] + r"\s*%?$" for patterns in _PATTERNS.values() for pattern in patterns
+    pattern.replace("$", end)
+    for patterns in _PATTERNS.values()
+    for pattern in patterns
+    for end in ("$", PERCENT)
 ]
 CODE = f"^[+{_MINUS}-]?0[0-9]"  #: beginning of a code such as 01067, which is no number
-PERCENT = r"\s*%$"
 
 
 def read_numbers(texts: pa.Array) -> dict[str, F64]:

@@ -13,7 +13,8 @@ from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own.facts import ColumnFacts, TableFacts
-from kmip_data.pipelines.own.uses import Candidate, are_names, normalized_name
+from kmip_data.pipelines.own.names import normalized
+from kmip_data.pipelines.own.uses import are_names
 
 #: Fraction of labelled nodes up to which distinct whole numbers are names, not classes.
 _FEW = 0.1
@@ -33,13 +34,13 @@ def find_targets(
         if options.described and not any(facts.of(name).filled for name in labels):
             return [], dict.fromkeys(labels, "empty")
         return labels, {}
-    candidates = [name for name in names if normalized_name(name) in known_names.TABLE_LABELS]
+    candidates = [name for name in names if normalized(name) in known_names.TABLE_LABELS]
     reasons = {
         name: _reason_against(facts.of(name), level, graphs, options) for name in candidates
     }
     reasons = {name: reason for name, reason in reasons.items() if reason}
     candidates = [name for name in candidates if name not in reasons]
-    by_name = {normalized_name(name): name for name in names if name not in reasons}
+    by_name = {normalized(name): name for name in names if name not in reasons}
     table = facts.table.name
     question = ""
     answer = Setting(label="none")
@@ -63,7 +64,7 @@ def _reason_against(
     """Return why a column is not the target unless it is named as such; empty if it may be."""
     setting = Setting(label=facts.name)
     few = facts.filled <= _FEW * len(facts.cells)
-    may_be_whole = options.params.task is None and (few or normalized_name(facts.name) == "label")
+    may_be_whole = options.params.task is None and (few or normalized(facts.name) == "label")
     if not facts.filled:
         return "empty"
     if facts.distinct == 1:

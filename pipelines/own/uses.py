@@ -20,6 +20,7 @@ from kmip_data.columns.part_masks import PART_ARRAYS, are_parts, is_index_array
 from kmip_data.errors import Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.facts import ColumnFacts, missing_words
 from kmip_data.pipelines.own.table import Table
 
@@ -160,15 +161,16 @@ def _boolean(column: Candidate) -> Vote | None:
 
 
 def _index_of_rows(column: Candidate) -> Vote | None:
-    is_index = re.fullmatch(r"index|unnamed:?\d*", normalized_name(column.name))
+    is_index = re.fullmatch(r"index|unnamed:?[0-9]+", names.normalized(column.name))
     if is_index and not column.is_chosen and _are_ids(column):
         return Vote(why="the index of its rows")
     return None
 
 
 def _ids_of_rows(column: Candidate) -> Vote | None:
-    is_known = normalized_name(column.name) in {*known_names.NODE_ID_NAMES, "label", "key"}
-    is_id = is_known or is_id_name(column.name)
+    is_known = names.normalized(column.name) in {*known_names.NODE_ID_NAMES, "label", "key"}
+    words = names.words(column.name)
+    is_id = is_known or not known_names.ID_WORDS.isdisjoint(words[:1] + words[-1:])
     if is_id and not column.is_chosen and _are_ids(column):
         return Vote(why="ids or names of the rows")
     return None
@@ -189,19 +191,6 @@ def _open_sign(column: Candidate) -> Vote | None:
         why=f"{question}. Is its sign a decimal point or a decimal comma? {Setting(decimal='.')} for a "
         f"point, {Setting(decimal=',')} for a comma",
         answer=Setting(decimal="." if has_comma else ","),
-    )
-
-
-def _several_units(column: Candidate) -> Vote | None:
-    if not column.facts.has_several_units:
-        return None
-    without_unit = next(text for text in column.facts.texts if not text.endswith("%"))
-    question = column.locate(column.facts.row_of(without_unit), repr(without_unit))
-    answer = Setting(ignore=column.name)
-    return Vote(
-        why=f"{question}, and others are in %: write all numbers in one unit, or leave the column out: "
-        f"{answer}",
-        answer=answer,
     )
 
 
@@ -316,7 +305,7 @@ def _category(_: Candidate) -> Vote | None:
 
 
 #: Questions about the values of a feature or target.
-QUESTIONS: tuple[Rule, ...] = (_open_sign, _several_units, _sentinel, _strays, _open_words)
+QUESTIONS: tuple[Rule, ...] = (_open_sign, _sentinel, _strays, _open_words)
 RULES: tuple[Rule, ...] = (
     _given,
     _left_out,
@@ -333,7 +322,6 @@ RULES: tuple[Rule, ...] = (
     _boolean,
     _index_of_rows,
     _ids_of_rows,
-    _several_units,
     _sentinel,
     _number,
     _dates,
@@ -387,14 +375,3 @@ def question_of_precision(column: Candidate, rounded: F32) -> Vote | None:
         f"{Setting(rounded=column.name)}",
         answer=ignore,
     )
-
-
-def normalized_name(name: str) -> str:
-    """Return a name in lower case, without blanks, ``_`` and ``-``."""
-    return re.sub(r"[\s_-]", "", name).casefold()
-
-
-def is_id_name(name: str) -> bool:
-    """True if the first or last word of a name is one of ids, as in ``edge_id`` and ``personId``."""
-    words = re.findall(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![^\W\d_A-Z])", name)
-    return not known_names.ID_WORDS.isdisjoint(map(str.casefold, [*words[:1], *words[-1:]]))
