@@ -100,11 +100,14 @@ def name_columns(
         else:
             named[name] = with_names(top.below, top.cells) if has_names else top.table
 
-    decided = [*named.values()]
+    bodies = {**named, **{name: top.below for name, top in open_tables.items()}}
     for name, top in open_tables.items():
+        others = [table for other, table in bodies.items() if other != name]
         has_names = given
-        if given is None and any(_occurs(top.cells, other) for other in decided):
+        if given is None and any(_occurs(top.cells, table) for table in others):
             has_names = False
+        elif given is None and _has_ids_of(top.below, others):
+            has_names = True
         if has_names is None:
             has_names = not _occurs(top.cells, top.below)
             question = (
@@ -185,6 +188,20 @@ def _occurs(cells: Sequence[str], rows: Table | pa.Array) -> bool:
         pc.any(pc.is_in(column, value_set=texts)).as_py()
         for column in columns
         if pa.types.is_string(column.type)
+    )
+
+
+def _has_ids_of(below: Table, others: Sequence[Table]) -> bool:
+    """True if all first cells of a column of texts are in a column of another table."""
+    heads = [
+        c[:SAMPLED_ROWS].drop_null() for c in below.columns.values() if not _has_only_values(c)
+    ]
+    columns = [column for table in others for column in table.columns.values()]
+    return any(
+        len(head) > 0 and pc.all(pc.is_in(head, value_set=column)).as_py()
+        for head in heads
+        for column in columns
+        if column.type == head.type
     )
 
 

@@ -74,24 +74,21 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
     sample = rows.sample()
     if not sample:
         raise NoTable(f"{name} has no row.", steps="write a table into it")
-    quoting = csv.QUOTE_MINIMAL
-    if not separator:
-        separator, quoting = _find_separator(sample, name)
+    separator = separator or _find_separator(sample, name)
     _refuse_rows_like_comments(rows, separator, sample[0])
     if rows.comments:
         example = next(iter(rows.comments.values()))[:40]
         lines = count_with_noun(len(rows.comments), "line")
         notices.ignored[f"comments in {name}"] = f"{lines}, such as {example!r}"
 
-    cells = None
-    width = len(next(_records(sample, separator, quoting), ""))
-    if width > MAX_COLUMNS:
-        raise DamagedInput(f"{name} has {width:,} columns, of at most {MAX_COLUMNS:,}.")
-    if quoting == csv.QUOTE_MINIMAL:
-        cells = _read_with_arrow(rows, separator, width)
+    if sample[0].count(separator) >= MAX_COLUMNS:
+        raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
+    is_csv = _quote_whole_cells(rows.data, separator)
+    quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
+    cells = _read_with_arrow(rows, separator, quoting) if is_csv or quoting else None
     if cells is None:
         options.check_memory(_BYTES_IN_PYTHON * len(rows.data), name)
-        cells = _read_with_python(rows, separator)
+        cells = _read_with_python(rows, separator, quoting)
     columns, numbers = cells
     # Spreadsheets write lines of separators below the last row.
     end = len(columns[0])
@@ -104,7 +101,7 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
         lines=numbers.start if isinstance(numbers, range) else np.asarray(numbers)[:end],
         separator=separator.strip(_NO_SEPARATOR),
     )
-    return TopRow(table, comment=_cells_of_comment(rows, separator, width))
+    return TopRow(table, comment=_cells_of_comment(rows, separator, len(columns)))
 
 
 # 1. The lines that are rows.
@@ -202,33 +199,35 @@ def _cells_of_comment(rows: Rows, separator: str, width: int) -> list[str]:
 
 
 # 2. The separator.
-def _find_separator(lines: Sequence[str], name: str) -> tuple[str, Quoting]:
-    """Return the separator that splits all rows into one number of cells, and the use of quotes.
+def _find_separator(lines: Sequence[str], name: str) -> str:
+    """Return the separator that splits all rows into one number of cells.
 
     Of several, it is the first. Blanks are before commas if all cells between them are numbers, such
     as ``1,5 2,5``, and a text whose first line is one cell has one column.
     """
     widths: dict[str, list[int]] = {}
-    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE):
-        fitting: dict[str, list[list[str]]] = {}
-        for separator in SEPARATORS:
-            try:
-                rows = list(_records(lines, separator, quoting))
-            except csv.Error:
-                continue
-            if len(lines) == SAMPLED_LINES:
-                del rows[-1:]  # a quoted cell may continue
-            widths.setdefault(separator, [*map(len, rows)])
-            if len(rows[0]) > 1 and not any(_is_ragged(row, rows[0]) for row in rows):
-                fitting[separator] = rows
-        below = [cell for row in fitting.get(BLANKS, [])[1:] for cell in row]
-        if [*fitting] == [",", BLANKS] and below and all(map(_NUMBER.fullmatch, below)):
-            return BLANKS, quoting
-        if fitting:
-            return next(iter(fitting)), quoting
+    fitting: dict[str, list[list[str]]] = {}
+    layouts = [(separator, csv.QUOTE_MINIMAL) for separator in SEPARATORS]
+    for separator, quoting in (*layouts, ("\t", csv.QUOTE_NONE)):
+        try:
+            rows = [record for record, _ in _records(lines, separator, quoting)]
+        except csv.Error:
+            widths[separator] = [line.count(separator) + 1 for line in lines]
+            continue
+        if len(lines) == SAMPLED_LINES:
+            del rows[-1:]  # a quoted cell may continue
+        widths[separator] = [*map(len, rows)]
+        if len(rows[0]) > 1 and not any(_is_ragged(row, rows[0]) for row in rows):
+            fitting[separator] = rows
+    below = [cell for row in fitting.get(BLANKS, [])[1:] for cell in row]
+    if [*fitting] == [",", BLANKS] and below and all(map(_NUMBER.fullmatch, below)):
+        return BLANKS
+    for separator in SEPARATORS:
+        if separator in fitting:
+            return separator
 
     if all(counts[0] == 1 for counts in widths.values()):
-        return _NO_SEPARATOR, csv.QUOTE_MINIMAL
+        return _NO_SEPARATOR
     regular = {
         separator: max((counts.count(width) for width in {*counts} - {1}), default=0)
         for separator, counts in widths.items()
@@ -240,19 +239,28 @@ def _find_separator(lines: Sequence[str], name: str) -> tuple[str, Quoting]:
             found=lines[0][:80],
             steps="separate the cells of each line by tabs, semicolons, commas or blanks",
         )
-    return best, csv.QUOTE_MINIMAL
+    return best
 
 
-def _records(lines: Iterable[str], separator: str, quoting: Quoting) -> Iterator[list[str]]:
+def _records(
+    lines: Iterable[str], separator: str, quoting: Quoting
+) -> Iterator[tuple[list[str], int]]:
+    """Yield the cells of each row, and the number of lines up to its end."""
     if separator == BLANKS:
         lines = (line.replace("\t", BLANKS).strip(BLANKS) for line in lines)
-    return csv.reader(
+    reader = csv.reader(
         (f"{line}\n" for line in lines),
         delimiter=separator,
         quoting=quoting,
         skipinitialspace=True,
         strict=True,
     )
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        for record in reader:
+            yield record, reader.line_num
+    finally:
+        csv.field_size_limit(limit)
 
 
 def _is_ragged(row: Sequence[str], first: Sequence[str]) -> bool:
@@ -261,22 +269,24 @@ def _is_ragged(row: Sequence[str], first: Sequence[str]) -> bool:
 
 
 # 3. The cells.
-def _read_with_arrow(rows: Rows, separator: str, width: int) -> Cells | None:
-    """Return the cells of rows; None for what only ``csv`` reads."""
+def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | None:
+    """Return the cells of rows whose quotes are as in CSV; None for what only ``csv`` reads."""
     data = rows.data
-    runs = (b"  ", b"\t", b" \n", b"\n ") if separator == BLANKS else ()
-    has_quotes = data.find(b'"') >= 0
-    if any(data.find(run) >= 0 for run in runs) or data[:1] == b" ":
+    runs = (b"  ", b"\t", b" \n", b"\n ")
+    if separator == BLANKS and (any(data.find(run) >= 0 for run in runs) or data[:1] == b" "):
         return None
-    if has_quotes and not _quote_whole_cells(data, separator):
-        return None
-    names = [*map(str, range(width))]
+    has_quotes = quoting == csv.QUOTE_MINIMAL and data.find(b'"') >= 0
     try:
+        first, _ = next(_records(rows.sample(), separator, quoting))
+        names = [*map(str, range(len(first)))]
         table = arrow_csv.read_csv(
             pa.BufferReader(pa.py_buffer(data)),
             arrow_csv.ReadOptions(column_names=names, block_size=4 * _BLOCK_BYTES),
             arrow_csv.ParseOptions(
-                delimiter=separator, newlines_in_values=has_quotes, ignore_empty_lines=False
+                delimiter=separator,
+                quote_char='"' if has_quotes else False,
+                newlines_in_values=has_quotes,
+                ignore_empty_lines=False,
             ),
             arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
@@ -284,7 +294,7 @@ def _read_with_arrow(rows: Rows, separator: str, width: int) -> Cells | None:
                 null_values=[""],
             ),
         )
-    except pa.ArrowInvalid:  # another number of cells, or a row longer than a block
+    except (pa.ArrowInvalid, csv.Error):  # another number of cells, or a row longer than a block
         return None
     if has_quotes and table.num_rows != np.count_nonzero(
         np.frombuffer(data, np.uint8) == ord("\n")
@@ -305,7 +315,7 @@ def _read_with_arrow(rows: Rows, separator: str, width: int) -> Cells | None:
 def _quote_whole_cells(data: Buffer, separator: str) -> bool:
     """True if each quote opens or closes a cell, or is doubled inside of one, as in CSV."""
     characters = np.frombuffer(data, np.uint8)
-    quotes = np.flatnonzero(characters == ord('"'))
+    quotes = np.flatnonzero(characters == ord('"')) if data.find(b'"') >= 0 else characters[:0]
     if len(quotes) % 2:
         return False
     around = np.isin(np.arange(256), [*separator.encode(), *b'\n"'])
@@ -313,32 +323,14 @@ def _quote_whole_cells(data: Buffer, separator: str) -> bool:
     return bool(around[before].all() and around[characters[quotes[1::2] + 1]].all())
 
 
-def _read_with_python(rows: Rows, separator: str) -> Cells:
-    """Return the cells of rows; raise ``DamagedInput`` for a fault.
-
-    Quotes are as in CSV; if they break its rules, they are characters like others.
-    """
-    faults = []
-    limit = csv.field_size_limit(sys.maxsize)
-    try:
-        for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE):
-            try:
-                return _split_rows(rows, separator, quoting)
-            except DamagedInput as error:
-                faults.append(error)
-    finally:
-        csv.field_size_limit(limit)
-    raise faults[0]
-
-
-def _split_rows(rows: Rows, separator: str, quoting: Quoting) -> Cells:
-    reader = _records(rows.data[:].decode().split("\n")[:-1], separator, quoting)
+def _read_with_python(rows: Rows, separator: str, quoting: Quoting) -> Cells:
+    """Return the cells of rows; raise ``DamagedInput`` for a fault."""
     records: list[list[str]] = []
     lines = [0]
     try:
-        for record in reader:
+        for record, line in _records(rows.data[:].decode().split("\n")[:-1], separator, quoting):
             records.append(record)
-            lines.append(reader.line_num)
+            lines.append(line)
     except csv.Error as error:
         raise DamagedInput(
             f"{rows.name}, line {rows.numbers[lines[-1]]}: a quote does not end where its cell ends.",
