@@ -18,7 +18,13 @@ from kmip_data.arrays import I64
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids, IdsOfTables, positions_in
+from kmip_data.pipelines.own.ids import (
+    MIN_COVERAGE,
+    Ids,
+    IdsOfTables,
+    positions_in,
+    row_numbers,
+)
 from kmip_data.pipelines.own.table import FILE, STEM, Table
 
 Ends = tuple[str, str]
@@ -68,9 +74,8 @@ class Reading:
         has_words = (names.level_of(self.edges.name) == "edge") + (
             names.level_of(self.nodes.name) == "node"
         )
-        is_id = self.has_rows or self.has_ids
         is_known = bool(names.matching([self.node], known_names.NODE_ID_NAMES))
-        return tells_ends, has_words, is_id, is_known, self.graph_columns == ("", "")
+        return tells_ends, has_words, self.has_ids, is_known, self.graph_columns == ("", "")
 
 
 class Readings:
@@ -90,14 +95,16 @@ class Readings:
                     continue
                 found = [*self._readings_of_keys(edges, nodes, keys)]
                 rows = [*self._readings_of_rows(edges, nodes, found)]
-                # Numbers of rows beat a column whose name is not one of ids: it is a feature.
+                if any(reading.has_ids for reading in found):
+                    rows = []
+                # A column of the numbers of the rows, in order, is a feature unless its name is one of ids.
                 if rows:
-                    found = [
-                        reading
-                        for reading in found
-                        if reading.has_ids or not self.ids.of(nodes, reading.node).are_numbers
-                    ]
-                yield from found or rows or self._readings_within_graphs(edges, nodes)
+                    found = [reading for reading in found if not self._counts_rows(reading)]
+                yield from [*found, *rows] or self._readings_within_graphs(edges, nodes)
+
+    def _counts_rows(self, reading: Reading) -> bool:
+        cells = self.ids.of(reading.nodes, reading.node).cells
+        return any(cells.equals(row_numbers(len(cells), first)) for first in (0, 1))
 
     def free(self, table: Table) -> list[str]:
         """Return the columns to which no option gives another use."""
@@ -131,7 +138,9 @@ class Readings:
     def _columns_in(self, key: Ids, edges: Table) -> dict[str, int]:
         """Return the columns of the edges that lie in a key, with the number of its ids in each."""
         given = [name for name in (self.params.source, self.params.target) if name]
-        free = [name for name in self.free(edges) if name not in given]
+        # A column that both tables have, and that is no key, links their rows: it names graphs.
+        links = {*key.table.columns} - {key.name}
+        free = [name for name in self.free(edges) if name not in {*given, *links}]
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)

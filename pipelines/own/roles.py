@@ -286,18 +286,32 @@ class _RolesFinder:
         ids = self.ids.of(table, key)
         found: dict[Level, str] = {}
         for level, other in roles.tables.items():
-            if level == "graph":
-                continue
             known = roles.graph_columns.get(level)
             used = {roles.node, *roles.ends}
-            names_ = [known] if known else [n for n in self.readings.free(other) if n not in used]
-            for name in [*names_, *([STEM] if STEM in other.columns else [])]:
+            free = [name for name in self.readings.free(other) if name not in used]
+            if STEM in other.columns:
+                free.append(STEM)
+            counts = {}
+            for name in [known] if known else free:
                 cells = self.ids.of(other, name)
-                is_repeated = 1 < len(cells.distinct) and not cells.is_key
-                if is_repeated and ids.covered(cells) is not None:
-                    found[level] = name
-                    break
+                if cells.is_key or ids.covered(cells) is None or self._joins_graphs(roles, level, name):
+                    continue
+                counts[name] = (name == key, len(cells.distinct))
+            if counts and max(counts.values())[1] > 1:
+                found[level] = max(counts, key=lambda name: counts[name])
         return {"graph": key, **found} if found else {}
+
+    def _joins_graphs(self, roles: Roles, level: Level, name: str) -> bool:
+        """True if an edge joins nodes with two values in a column of the nodes."""
+        if level != "node" or roles.first_row is not None or any(roles.graph_columns.values()):
+            return False
+        node_ids = self.ids.of(roles.tables["node"], roles.node)
+        kinds = self.ids.of(roles.tables["node"], name)
+        codes = positions_in(kinds.distinct, kinds.cells)
+        first, second = (
+            node_ids.positions(self.ids.of(roles.edges, end).cells) for end in roles.ends
+        )
+        return bool((codes[first] != codes[second])[(first >= 0) & (second >= 0)].any())
 
     def _with_graphs_by_name(self, roles: Roles) -> Roles:
         """Return the roles with the columns of graphs that an option or a known name gives."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import SupportsInt
+from typing import Any, SupportsInt
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +19,7 @@ from kmip_data.text import list_names
 #: Column of a table of several files -> what it has of each row's file: its path, its name without
 #: suffix, and the folders above it. No column of a user begins with this letter.
 FILE, STEM, FOLDER = "\0file", "\0stem", "\0folder"
+_ARROW = (pa.Array, pa.ChunkedArray)
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +33,9 @@ class Table:
 
     name: str  #: name for messages and descriptions: ``nodes.csv``, or ``book.xlsx, Sheet``
     columns: Mapping[str, pa.Array]  #: column name -> cells (R,), in the order of the file
-    has_names: bool = True  #: False if the file does not name its columns, which are numbered from 0
+    has_names: bool = (
+        True  #: False if the file does not name its columns, which are numbered from 0
+    )
     row_word: str = "line"  #: word for a row in messages
     #: number of each row's line, (R,), or the number of the first row
     lines: Array | int = 1
@@ -70,7 +74,9 @@ class Table:
 
     def is_empty(self, name: str) -> Bools:
         """Mask (R,) of the empty cells of a column."""
-        mask: Bools = pc.is_null(self.columns[name], nan_is_null=True).to_numpy(zero_copy_only=False)
+        mask: Bools = pc.is_null(self.columns[name], nan_is_null=True).to_numpy(
+            zero_copy_only=False
+        )
         return mask
 
     def texts(self, name: str) -> list[str]:
@@ -81,12 +87,71 @@ class Table:
         return [text or "" for text in cells.to_pylist()]
 
 
-def table_of_arrays(name: str, arrays: Mapping[str, object], **facts: object) -> Table:
-    """Return a table of numpy arrays or lists (R,), such as the columns of a data frame."""
-    columns = {key: _cells(values) for key, values in arrays.items()}
-    return Table(name, columns, **facts)  # type: ignore[arg-type]
+def table_of_arrays(
+    name: str,
+    arrays: Mapping[str, object],
+    ignored: dict[str, str] | None = None,
+    **facts: object,
+) -> Table:
+    """Return a table of arrays or lists (R,) of Arrow, numpy, pandas or Python.
+
+    Lists of numbers of one length become a column for each position; other lists and objects are
+    ``ignored``, with the reason. Categories without a row count only if their dtype is ordered.
+    """
+    columns: dict[str, pa.Array] = {}
+    categories: dict[str, tuple[str, ...]] = {}
+    for key, values in arrays.items():
+        cells = _as_arrow(values)
+        if pa.types.is_dictionary(cells.type):
+            used = np.unique(cells.indices.drop_null())
+            likely = cells.dictionary if cells.type.ordered else cells.dictionary.take(used)
+            texts = Table("", dict(_typed_columns(key, likely))).texts(key)
+            cells = cells.dictionary_decode()
+            categories[key] = tuple(texts)
+        typed = dict(_typed_columns(key, cells))
+        if not typed and ignored is not None:
+            ignored[key] = "lists or objects"
+        columns |= typed
+    return Table(name, columns, categories=categories, **facts)  # type: ignore[arg-type]
 
 
-def _cells(values: object) -> pa.Array:
-    array = pa.array(np.asarray(values) if not isinstance(values, list) else values, from_pandas=True)
+def _as_arrow(values: Any) -> pa.Array:
+    """Return values (R,) as an array; values of several types become texts, and others structs."""
+    try:
+        array = pa.array(values, from_pandas=True) if not isinstance(values, _ARROW) else values
+    except (pa.ArrowException, ValueError, TypeError, OverflowError):
+        if any(isinstance(value, list | tuple | set | dict | np.ndarray) for value in values):
+            return pa.array([{}] * len(values))
+        array = pa.array([None if pd.isna(value) else str(value) for value in values])
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _typed_columns(name: str, cells: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """Yield a column of strings, numbers, booleans or dates, or several of lists of one length."""
+    is_type = pa.types
+    kind = cells.type
+    if is_type.is_list(kind) or is_type.is_large_list(kind) or is_type.is_fixed_size_list(kind):
+        widths = pc.unique(pc.list_value_length(cells)).to_pylist()
+        flat = cells.flatten()
+        if len(widths) == 1 and widths[0] and _is_number(flat.type):
+            for position in range(widths[0]):
+                rows = np.arange(position, len(flat), widths[0])
+                yield f"{name}_{position}", flat.take(rows)
+    elif is_type.is_string(kind) or is_type.is_large_string(kind) or is_type.is_string_view(kind):
+        texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
+        yield name, pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+    elif is_type.is_null(kind) or is_type.is_time(kind):
+        yield name, pc.cast(cells, pa.string())
+    elif is_type.is_duration(kind):
+        yield name, pa.array([cell and str(cell) for cell in cells.to_pylist()], pa.string())
+    elif is_type.is_decimal(kind) or is_type.is_float16(kind):
+        yield name, pc.cast(cells, pa.float64())
+    elif is_type.is_timestamp(kind):
+        days = pc.cast(cells, pa.date32())
+        yield name, days if pc.cast(days, kind).equals(cells) else cells
+    elif _is_number(kind) or is_type.is_date(kind):
+        yield name, cells
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)

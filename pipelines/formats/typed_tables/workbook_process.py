@@ -61,6 +61,7 @@ def main(path: str, limit: int, rows: int) -> None:
             sheet = workbook.get_sheet_by_name(metadata.name)
             is_hidden = metadata.visible != python_calamine.SheetVisibleEnum.Visible
             if sheet.start is None:
+                _write({"sheet": metadata.name, "is_hidden": is_hidden, "merged": []})
                 continue
             # Rows begin at the top of the sheet, and their cells at the first column that is used.
             left = sheet.start[1]

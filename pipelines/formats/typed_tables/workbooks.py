@@ -55,7 +55,7 @@ class Sheet:
 
 def names_in_workbook(path: Path, memory: int | None = None) -> list[str]:
     """Return the names of the columns of all sheets."""
-    sheets = _read_sheets(path, memory, lambda *_: None, _HEAD_ROWS)
+    sheets = sheets_of(path, memory, lambda *_: None, _HEAD_ROWS)
     headers = [sheet.rows[sheet.header] for sheet in sheets if sheet.rows]
     return [str(cell) for header in headers for cell in header if cell is not None]
 
@@ -63,13 +63,8 @@ def names_in_workbook(path: Path, memory: int | None = None) -> list[str]:
 def read_sheets(
     path: Path, memory: int | None, check_memory: Callable[[int, str], None]
 ) -> list[Sheet]:
-    """Return the sheets of a workbook that have a cell, hidden ones too.
-
-    ``memory`` is the limit of the process that reads it, and ``check_memory`` takes the bytes that
-    the cells need here. Raises ``DamagedInput`` for a damaged or protected workbook, and for a
-    formula whose value is not stored.
-    """
-    sheets = [sheet for sheet in _read_sheets(path, memory, check_memory, 0) if sheet.rows]
+    """Return the sheets of a workbook that have a cell, hidden ones too."""
+    sheets = [sheet for sheet in sheets_of(path, memory, check_memory) if sheet.rows]
     if not sheets:
         raise DamagedInput(f"{path.name} has no cell.", steps="write a table into a sheet")
     return sheets
@@ -128,10 +123,15 @@ def _refuse_data_as_names(
         )
 
 
-def _read_sheets(
-    path: Path, memory: int | None, check_memory: Callable[[int, str], None], rows: int
+def sheets_of(
+    path: Path, memory: int | None, check_memory: Callable[[int, str], None], rows: int = 0
 ) -> list[Sheet]:
-    """Return the sheets of a workbook, with at most so many rows; 0: all."""
+    """Return the sheets of a workbook, also those without a cell, with at most so many rows; 0: all.
+
+    ``memory`` is the limit of the process that reads it, and ``check_memory`` takes the bytes that
+    the cells need here. Raises ``DamagedInput`` for a damaged or protected workbook, and for a
+    formula whose value is not stored.
+    """
     sheets: list[Sheet] = []
     size = 0
     for line in _lines_of_process(path, memory, rows):

@@ -1,0 +1,355 @@
+"""Delimited text as a table of texts: its encoding, comments, separator and cells."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import mmap
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv as arrow_csv
+
+from kmip_data.arrays import I64
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.formats.text import decode_text
+from kmip_data.pipelines.own.headers import TopRow
+from kmip_data.pipelines.own.table import Table
+from kmip_data.text import count_with_noun
+
+BLANKS = " "  #: separator: any number of blanks and tabs
+SEPARATORS = ("\t", ";", ",", "|", BLANKS)  #: in order of preference
+SAMPLED_LINES = 100  #: first lines, which determine the separator
+MAX_COLUMNS = 65_536
+_NO_SEPARATOR = "\x1f"  #: separator of a text with one column
+_BLOCK_BYTES = 2**20
+#: Memory of a byte: of UTF-8, of a text that is decoded first, and of cells as Python's texts.
+_BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 2, 4, 24
+_SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line that Excel writes
+_COMMENT_OR_BLANK = re.compile(rb"^[ \t]*(?:(?:[#%]|//)[^\n]*)?\n", re.MULTILINE)
+_MAY_BEGIN_COMMENT = np.isin(np.arange(256), list(b"#%/ \t\n"))
+_NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?")
+
+Buffer = bytes | mmap.mmap
+Quoting = int  #: ``csv.QUOTE_MINIMAL``, or ``csv.QUOTE_NONE`` if quotes are characters like others
+Cells = tuple[list[pa.Array], Sequence[int] | I64]  #: columns, and the number of each row's line
+
+
+class NoTable(DamagedInput):
+    """A file that is prose, no text, or a single line: other files may be the tables."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Lines of a text that are rows, as UTF-8 that ends with a line break."""
+
+    name: str  #: name of the file, for messages
+    data: Buffer
+    numbers: Sequence[int] | I64  #: number of each line in the file
+    comments: Mapping[int, str]  #: number of a line that is left out -> its comment
+
+    def sample(self) -> list[str]:
+        """Return the first lines."""
+        end = 0
+        for _ in range(SAMPLED_LINES):
+            end = self.data.find(b"\n", end) + 1 or end
+        return self.data[:end].decode("utf-8", "replace").split("\n")[:-1]
+
+
+def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> TopRow:
+    """Return the table of a text, whose first row may have the names of its columns.
+
+    Raises ``NoTable`` if it is none, and ``DamagedInput`` with the line for another number of cells
+    than in the first row, or an open quote.
+    """
+    rows, separator = _read_rows(path, name, options)
+    sample = rows.sample()
+    if not sample:
+        raise NoTable(f"{name} has no row.", steps="write a table into it")
+    separator = separator or _find_separator(sample, name)
+    _refuse_rows_like_comments(rows, separator, sample[0])
+    if rows.comments:
+        example = next(iter(rows.comments.values()))[:40]
+        lines = count_with_noun(len(rows.comments), "line")
+        notices.ignored[f"comments in {name}"] = f"{lines}, such as {example!r}"
+
+    if sample[0].count(separator) >= MAX_COLUMNS:
+        raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
+    is_csv = _quote_whole_cells(rows.data, separator)
+    quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
+    cells = _read_with_arrow(rows, separator, quoting) if is_csv or quoting else None
+    if cells is None:
+        options.check_memory(_BYTES_IN_PYTHON * len(rows.data), name)
+        cells = _read_with_python(rows, separator, quoting)
+    columns, numbers = cells
+    # Spreadsheets write lines of separators below the last row.
+    end = len(columns[0])
+    while end > 1 and not any(column[end - 1].is_valid for column in columns):
+        end -= 1
+    table = Table(
+        name,
+        {str(i): column[:end] for i, column in enumerate(columns)},
+        has_names=False,
+        lines=numbers.start if isinstance(numbers, range) else np.asarray(numbers)[:end],
+        separator=separator.strip(_NO_SEPARATOR),
+    )
+    return TopRow(table, comment=_cells_of_comment(rows, separator, len(columns)))
+
+
+# 1. The lines that are rows.
+def _read_rows(path: Path, name: str, options: ReadOptions) -> tuple[Rows, str]:
+    """Return the rows of a file, and the separator that its first line may name."""
+    size = path.stat().st_size
+    if not size:
+        raise NoTable(f"{name} is empty.", steps="write a table into it")
+    options.check_memory(_BYTES_READ * size, name)
+    data: Buffer
+    with path.open("rb") as file:
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    is_utf16 = data[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
+    if b"\0" in data[:4096] and not is_utf16:
+        raise NoTable(f"{name} is no text.", steps="leave it out")
+    if not _is_utf8_with_lf(data):
+        options.check_memory(_BYTES_DECODED * size, name)
+        data = decode_text(data[:], name, options.params.encoding).encode()
+    if data[-1:] != b"\n":
+        data = data[:] + b"\n"
+    separator = ""
+    first = 1
+    if match := _SEPARATOR_LINE.match(data):
+        separator = match[1].decode("latin-1")
+        data = data[match.end() :]
+        first = 2
+    characters = np.frombuffer(data, np.uint8)
+    beginnings = characters[1:][characters[:-1] == ord("\n")]
+    if _MAY_BEGIN_COMMENT[characters[:1]].any() or _MAY_BEGIN_COMMENT[beginnings].any():
+        return _without_comments(name, data[:], first), separator
+    return Rows(name, data, range(first, sys.maxsize), {}), separator
+
+
+def _is_utf8_with_lf(data: Buffer) -> bool:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        for start in range(0, len(data), _BLOCK_BYTES):
+            block = data[start : start + _BLOCK_BYTES]
+            if b"\r" in block:
+                return False
+            decoder.decode(block)
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return data[:3] != codecs.BOM_UTF8
+
+
+def _without_comments(name: str, data: bytes, first: int) -> Rows:
+    """Return the lines that are neither blank nor a comment; inside quotes, a line is part of a cell."""
+    pieces: list[bytes] = []
+    removed: list[int] = []
+    comments: dict[int, str] = {}
+    start = 0
+    line = 0
+    quotes = 0
+    for match in _COMMENT_OR_BLANK.finditer(data):
+        piece = data[start : match.start()]
+        pieces.append(piece)
+        quotes += piece.count(b'"')
+        line += piece.count(b"\n")
+        start = match.start()
+        if quotes % 2 == 0:
+            if comment := match[0].decode().strip():
+                comments[first + line] = comment
+            removed.append(line)
+            line += 1
+            start = match.end()
+    rest = data[start:]
+    pieces.append(rest)
+    numbers = np.arange(first, first + line + rest.count(b"\n"))
+    return Rows(name, b"".join(pieces), np.delete(numbers, removed), comments)
+
+
+def _refuse_rows_like_comments(rows: Rows, separator: str, first: str) -> None:
+    """Refuse a comment below the first row that has its separators: it may be a row."""
+    count = first.count(separator)
+    for line, comment in rows.comments.items():
+        is_like_row = separator != BLANKS and comment.count(separator) == count > 0
+        if is_like_row and line > rows.numbers[0]:
+            raise DamagedInput(
+                f"{rows.name}, line {line}: a comment with as many cells as a row.",
+                found=comment[:80],
+                steps="quote its first cell if it is a row, or remove the line",
+            )
+
+
+def _cells_of_comment(rows: Rows, separator: str, width: int) -> list[str]:
+    """Return the cells of the last comment above the rows; empty if it has not one for each column."""
+    above = [comment for line, comment in rows.comments.items() if line < rows.numbers[0]]
+    line = above[-1].lstrip("#%/ \t") if above else ""
+    for cells in (line.split(separator), line.split()):
+        if len(cells) == width:
+            return [cell.strip().strip("\"'") for cell in cells]
+    return []
+
+
+# 2. The separator.
+def _find_separator(lines: Sequence[str], name: str) -> str:
+    """Return the separator that splits all rows into one number of cells.
+
+    Of several, it is the first. Blanks are before commas if all cells between them are numbers, such
+    as ``1,5 2,5``, and a text whose first line is one cell has one column.
+    """
+    widths: dict[str, list[int]] = {}
+    fitting: dict[str, list[list[str]]] = {}
+    layouts = [(separator, csv.QUOTE_MINIMAL) for separator in SEPARATORS]
+    for separator, quoting in (*layouts, ("\t", csv.QUOTE_NONE)):
+        try:
+            rows = [record for record, _ in _records(lines, separator, quoting)]
+        except csv.Error:
+            widths[separator] = [line.count(separator) + 1 for line in lines]
+            continue
+        if len(lines) == SAMPLED_LINES:
+            del rows[-1:]  # a quoted cell may continue
+        widths[separator] = [*map(len, rows)]
+        if len(rows[0]) > 1 and not any(_is_ragged(row, rows[0]) for row in rows):
+            fitting[separator] = rows
+    below = [cell for row in fitting.get(BLANKS, [])[1:] for cell in row]
+    if [*fitting] == [",", BLANKS] and below and all(map(_NUMBER.fullmatch, below)):
+        return BLANKS
+    for separator in SEPARATORS:
+        if separator in fitting:
+            return separator
+
+    if all(counts[0] == 1 for counts in widths.values()):
+        return _NO_SEPARATOR
+    regular = {
+        separator: max((counts.count(width) for width in {*counts} - {1}), default=0)
+        for separator, counts in widths.items()
+    }
+    best = max(regular, key=lambda separator: regular[separator])
+    if 2 * regular[best] < len(lines):
+        raise NoTable(
+            f"{name}: its lines have different numbers of cells, whatever separates them.",
+            found=lines[0][:80],
+            steps="separate the cells of each line by tabs, semicolons, commas or blanks",
+        )
+    return best
+
+
+def _records(
+    lines: Iterable[str], separator: str, quoting: Quoting
+) -> Iterator[tuple[list[str], int]]:
+    """Yield the cells of each row, and the number of lines up to its end."""
+    if separator == BLANKS:
+        lines = (line.replace("\t", BLANKS).strip(BLANKS) for line in lines)
+    reader = csv.reader(
+        (f"{line}\n" for line in lines),
+        delimiter=separator,
+        quoting=quoting,
+        skipinitialspace=True,
+        strict=True,
+    )
+    limit = csv.field_size_limit(sys.maxsize)
+    try:
+        for record in reader:
+            yield record, reader.line_num
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _is_ragged(row: Sequence[str], first: Sequence[str]) -> bool:
+    """True if a row has more or fewer cells than the first; empty cells at the end do not count."""
+    return any(row[len(first) :]) or any(first[len(row) :])
+
+
+# 3. The cells.
+def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | None:
+    """Return the cells of rows whose quotes are as in CSV; None for what only ``csv`` reads."""
+    data = rows.data
+    runs = (b"  ", b"\t", b" \n", b"\n ")
+    if separator == BLANKS and (any(data.find(run) >= 0 for run in runs) or data[:1] == b" "):
+        return None
+    has_quotes = quoting == csv.QUOTE_MINIMAL and data.find(b'"') >= 0
+    try:
+        first, _ = next(_records(rows.sample(), separator, quoting))
+        names = [*map(str, range(len(first)))]
+        table = arrow_csv.read_csv(
+            pa.BufferReader(pa.py_buffer(data)),
+            arrow_csv.ReadOptions(column_names=names, block_size=4 * _BLOCK_BYTES),
+            arrow_csv.ParseOptions(
+                delimiter=separator,
+                quote_char='"' if has_quotes else False,
+                newlines_in_values=has_quotes,
+                ignore_empty_lines=False,
+            ),
+            arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()),
+                strings_can_be_null=True,
+                null_values=[""],
+            ),
+        )
+    except (pa.ArrowInvalid, csv.Error):  # another number of cells, or a row longer than a block
+        return None
+    if has_quotes and table.num_rows != np.count_nonzero(
+        np.frombuffer(data, np.uint8) == ord("\n")
+    ):
+        return None
+    has_blanks = any(data.find(blank) >= 0 for blank in (b" ", b"\t"))
+    columns = []
+    while table.num_columns:  # the parts of a column are freed once they are joined
+        column = table.column(0)
+        table = table.remove_column(0)
+        if has_blanks:
+            column = pc.utf8_trim_whitespace(column)
+            column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+        columns.append(column.combine_chunks())
+    return columns, rows.numbers
+
+
+def _quote_whole_cells(data: Buffer, separator: str) -> bool:
+    """True if each quote opens or closes a cell, or is doubled inside of one, as in CSV."""
+    characters = np.frombuffer(data, np.uint8)
+    quotes = np.flatnonzero(characters == ord('"')) if data.find(b'"') >= 0 else characters[:0]
+    if len(quotes) % 2:
+        return False
+    around = np.isin(np.arange(256), [*separator.encode(), *b'\n"'])
+    before = characters[quotes[::2] - 1]  # the last character, a line break, is before the first
+    return bool(around[before].all() and around[characters[quotes[1::2] + 1]].all())
+
+
+def _read_with_python(rows: Rows, separator: str, quoting: Quoting) -> Cells:
+    """Return the cells of rows; raise ``DamagedInput`` for a fault."""
+    records: list[list[str]] = []
+    lines = [0]
+    try:
+        for record, line in _records(rows.data[:].decode().split("\n")[:-1], separator, quoting):
+            records.append(record)
+            lines.append(line)
+    except csv.Error as error:
+        raise DamagedInput(
+            f"{rows.name}, line {rows.numbers[lines[-1]]}: a quote does not end where its cell ends.",
+            found=str(error),
+            steps='close the quote ("), double it inside of a quoted cell, or leave it out',
+        ) from error
+
+    first = records[0]
+    numbers = [rows.numbers[line] for line in lines[:-1]]
+    for number, record in zip(numbers, records, strict=True):
+        if _is_ragged(record, first):
+            fields = count_with_noun(len(record), "field")
+            raise DamagedInput(
+                f"{rows.name}, line {number}: {fields}, and {len(first):,} in the first line.",
+                steps="repair this line, quote a cell with the separator, or name each column",
+            )
+        record[:] = (record + [""] * len(first))[: len(first)]
+    columns = [
+        pa.array([cell.strip() or None for cell in column], pa.string())
+        for column in zip(*records, strict=True)
+    ]
+    return columns, numbers

@@ -1,0 +1,46 @@
+"""Sheets of a workbook of Excel or OpenDocument as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kmip_data.errors import DamagedInput
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.formats.typed_tables.workbooks import sheets_of
+from kmip_data.pipelines.own.headers import TopRow
+from kmip_data.pipelines.own.table import Table, table_of_arrays
+
+
+def read_workbook(path: Path, name: str, options: ReadOptions, notices: Notices) -> list[TopRow]:
+    """Return the table of each sheet, even a hidden one, from its first row with two filled cells."""
+    tables = []
+    for sheet in sheets_of(path, options.memory, options.check_memory):
+        table = f"{name}, {sheet.name}"
+        if not sheet.rows:
+            notices.ignored[table] = "no cell"
+            continue
+        if sheet.is_hidden:
+            notices.warnings.append(f"{table} is hidden, and is read like the others")
+        top = sheet.header
+        sheet.fill_merged_cells(top)
+        filled = [any(cell is not None for cell in row) for row in sheet.rows]
+        numbers = np.flatnonzero(filled[top:]) + top + 1
+        rows = [sheet.rows[number - 1] for number in numbers]
+        whole = _table_of_rows(table, rows, numbers, notices)
+        tables.append(TopRow(whole, rest=_table_of_rows(table, rows[1:], numbers[1:], notices)))
+    if not tables:
+        raise DamagedInput(f"{name} has no cell.", steps="write a table into a sheet")
+    return tables
+
+
+def _table_of_rows(
+    name: str, rows: Sequence[Sequence[Any]], numbers: Any, notices: Notices
+) -> Table:
+    columns = {str(i): [*cells] for i, cells in enumerate(zip(*rows, strict=True))}
+    facts = {"has_names": False, "row_word": "row", "lines": numbers}
+    return table_of_arrays(name, columns, notices.ignored, **facts)
