@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal
 
@@ -18,8 +19,10 @@ SIGNS: tuple[DecimalSign, ...] = (".", ",")
 _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that have no numbers
 _MARKS = " '\u2019\xa0\u202f"  #: between groups of thousands, with either decimal sign
 _MINUS = "\u2212"
-#: Number at the beginning of a text, before a unit that a letter or a sign such as % begins.
-_WITH_UNIT = re.compile(rf"^[+{_MINUS}-]?[0-9][0-9{_MARKS}.,]*([^0-9{_MARKS}.,:;/_()+-].*)$")
+#: Number and the unit behind it; a single letter is one behind a blank, as 5a is a name.
+_WITH_UNIT = re.compile(
+    rf"[+{_MINUS}-]?[0-9][0-9{_MARKS}.,]*(?:(?<=[{_MARKS}])|(?![^\W\d_]$))([^0-9{_MARKS}.,:;/_()+-].*)"
+)
 _EXPONENT = "(?:[eE][+-]?[0-9]+)?"
 
 
@@ -75,10 +78,9 @@ def shown_sign(texts: pa.Array) -> DecimalSign | None:
 
 def common_unit(texts: pa.Array) -> str:
     """Return the text behind most of the first numbers, such as %; empty if there is none."""
-    units = [
-        match[1] for text in texts[:_SAMPLED_ROWS].to_pylist() if (match := _WITH_UNIT.match(text))
-    ]
-    return max(units, key=units.count, default="")
+    matches = map(_WITH_UNIT.fullmatch, texts[:_SAMPLED_ROWS].to_pylist())
+    units = Counter(match[1] for match in matches if match)
+    return max(units, key=units.__getitem__, default="")
 
 
 def without_unit(texts: pa.Array, unit: str) -> pa.Array:

@@ -177,6 +177,7 @@ ASKED = {
     "two notations": ({"c": ["1.5", "2.5", "3,5", "4.5"]}, ",", "missing", "c:none"),
     "partly percent": ({"c": ["1 %", "2 %", "3", "4 %"]}, ",", "missing", "c:none"),
     "two signs": ({"a": ["1.5", "2.5"], "b": ["0,5", "0,7"], "c": ["7,5", "2,5"]}, ";", "ignore", "a"),
+    "two units": ({"c": ["800 m", "1.5 km", "20 m", "4 m"]}, ",", "missing", "c:none"),
     "sentinel": ({"c": ["1", "2", "-999", "4"]}, ",", "missing", "c:-999"),
     "integers": ({"c": ["1700000001", "1700000002", "3", "3"]}, ",", "ignore", "c"),
     "beyond float64": ({"c": ["9007199254740993", "0", "1", "1"]}, ",", "ignore", "c"),
@@ -200,6 +201,15 @@ def test_what_has_two_readings_is_one_question_that_its_answer_closes(case):
     assert not findings.notices.questions
 
 
+@pytest.mark.parametrize("unit", ["°C", " m/s", " m", "km", " %", ""])
+def test_numbers_with_one_unit_are_numbers(unit):
+    _, findings = read({"c": [f"{number}{unit}" for number in ("1", "2.5", "1", "4")]})
+    shown = f"c [{unit.strip()}]" if unit else "c"
+    assert findings.attributes.component_names["x"] == (shown,)
+    _, findings = read({"c": ["5a", "7a", "5a", "7a"]})  # names of classes
+    assert findings.attributes.component_names["x"] == ("c=5a", "c=7a")
+
+
 def test_another_column_decides_the_decimal_sign():
     for other, thousands in (("0,5", 1.234), ("0.5", 1_234)):
         values, findings = read({"c": AMBIGUOUS, "d": [other] * 4}, separator=";")
@@ -210,6 +220,7 @@ def test_another_column_decides_the_decimal_sign():
 
 IGNORED = {
     "lists or objects": pa.array([[1], [2, 3], [], [4]]),
+    "dates or times, such as 2021-01-04": ["2021-01-04", ".", "2021-01-02", "2021-01-03"],
     "dates or times, such as 2021-01-02": ["2021-01-02", "NA", "2021-01-02", "2021-01-03"],
     "names or free text, such as '[1, 2]'": ["[1, 2]"] * 4,
     "names or free text, such as 'ann'": ["ann", "bob", "cem", "dan"],
