@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -17,6 +17,7 @@ from kmip_data.pipelines.own.numbers import (
     NOTATIONS,
     PERCENT,
     DecimalSign,
+    Readings,
     all_match,
     as_floats,
     number_texts,
@@ -29,7 +30,7 @@ from kmip_data.pipelines.own.table import Table
 MISSING = frozenset(
     ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "none", "?", "-", "#N/A", "<NA>"]
 )
-_BOOLEANS = ({"true": 1.0, "false": 0.0}, {"yes": 1.0, "no": 0.0})
+BOOLEANS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 _MONTHS = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _DAYS = "(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*"
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:[.,][0-9]+)?)?"
@@ -49,14 +50,13 @@ class ColumnFacts:
     #: Values (R,) as they are written, or with the type of the file.
     cells: pa.Array
     numbers: F64 | None = None  #: (R,); ``None`` for texts
-    sign: str = ""  #: decimal sign of the numbers; empty if they show none
+    sign: DecimalSign | None = None  #: decimal sign that the numbers show
     unit: str = ""
     are_booleans: bool = False
     are_dates: bool = False
     are_nested: bool = False  #: True for lists and objects
-    has_open_sign: bool = False  #: True for numbers with two readings
-    open_words: tuple[str, ...] = ()  #: texts that may be words for a missing value
-    strays: tuple[str, ...] = ()  #: texts among more numbers
+    open_number: str = ""  #: number whose sign is open, such as 1,234
+    are_words_given: bool = False  #: True if the user says which values are missing
 
     @cached_property
     def coded(self) -> pa.DictionaryArray:
@@ -70,8 +70,8 @@ class ColumnFacts:
     @property
     def codes(self) -> I64:
         """Code of each value (R,); -1 if it is missing."""
-        codes = pc.fill_null(self.coded.indices, -1)
-        return codes.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes: I64 = pc.fill_null(self.coded.indices, -1).to_numpy().astype(np.int64)
+        return codes
 
     @cached_property
     def texts(self) -> list[str]:
@@ -80,16 +80,18 @@ class ColumnFacts:
         return texts
 
     def first_texts(self, rows: int) -> list[str]:
-        """Return the values in the first rows as texts, without missing ones."""
-        if self.numbers is None or self.unit or self.are_booleans:
-            texts: list[str] = pc.drop_null(self.cells[:rows]).to_pylist()
-            return texts
-        head = self.numbers[:rows]
-        return number_texts(head[~np.isnan(head)].tolist())
+        """Return the distinct values of the first rows as texts."""
+        numbers = None if self.numbers is None else self.numbers[:rows]
+        return replace(self, cells=self.cells[:rows], numbers=numbers).texts
+
+    def by_row(self, values: Sequence[object] | Array, missing: object) -> Array:
+        """Return what belongs to the distinct values, for each row (R,)."""
+        dtype = object if isinstance(missing, str) else None
+        return np.array([*values, missing], dtype)[self.codes]
 
     def as_texts(self) -> Array:
         """Return the values (R,) as texts; empty if missing."""
-        return np.array([*self.texts, ""], object)[self.codes]
+        return self.by_row(self.texts, "")
 
     @cached_property
     def is_missing(self) -> Bools:
@@ -105,7 +107,8 @@ class ColumnFacts:
         return len(self.cells) - int(self.is_missing.sum())
 
     @cached_property
-    def _ascending(self) -> F64:
+    def ascending(self) -> F64:
+        """Numbers without missing ones, sorted; empty for texts."""
         if self.numbers is None:
             return np.empty(0)
         return np.sort(self.numbers[~self.is_missing])
@@ -115,23 +118,41 @@ class ColumnFacts:
         """Number of distinct values."""
         if self.numbers is None:
             return len(self.coded.dictionary)
-        return int((np.diff(self._ascending) > 0).sum()) + bool(self.filled)
+        return int((np.diff(self.ascending) > 0).sum()) + bool(self.filled)
 
     @property
     def is_unique(self) -> bool:
         """True if no value is missing or occurs twice."""
         return self.distinct == len(self.cells)
 
-    @property
-    def smallest(self) -> float:
-        """Smallest number, or 0 without any."""
-        return float(self._ascending[0]) if len(self._ascending) else 0.0
-
     @cached_property
     def are_whole(self) -> bool:
         """True for numbers without fractions."""
         with np.errstate(invalid="ignore"):
-            return self.numbers is not None and not (self._ascending % 1).any()
+            return self.numbers is not None and not (self.ascending % 1).any()
+
+    @cached_property
+    def open_words(self) -> tuple[str, ...]:
+        """Texts that may be words for a missing value."""
+        if self.numbers is not None or self.are_words_given:
+            return ()
+        return tuple(text for text in self.texts if text in MISSING)
+
+    @cached_property
+    def strays(self) -> tuple[str, ...]:
+        """Texts without the most common notation of numbers, if most rows have numbers."""
+        distinct = self.coded.dictionary
+        if self.numbers is not None or self.are_words_given or not len(distinct):
+            return ()
+        if pc.any(pc.match_substring_regex(distinct, CODE)).as_py():
+            return ()
+        rows = np.bincount(self.codes + 1, minlength=len(distinct) + 1)[1:]
+        rows[np.isin(self.texts, self.open_words)] = 0
+        has_notation = match_notations(distinct)
+        if 2 * rows[has_notation.any(axis=0)].sum() <= rows.sum():
+            return ()
+        best = has_notation[(has_notation * rows).sum(axis=1).argmax()]
+        return tuple(self.texts[i] for i in np.flatnonzero(~best & (rows > 0)))
 
     def distinct_within(self, groups: ColumnFacts) -> int:
         """Return the number of distinct pairs of a group and a value."""
@@ -144,17 +165,28 @@ class ColumnFacts:
 
 
 class TableFacts:
-    """Facts of the columns of a table, each found once."""
+    """Facts of the columns of a table, each found once.
 
-    def __init__(self, table: Table, params: GraphParams) -> None:
+    Parameters
+    ----------
+    table, params
+        Table, and the decimal sign and missing words that the user gives.
+    values
+        Column -> texts that a description has as values, even if they are words for missing ones.
+    """
+
+    def __init__(
+        self, table: Table, params: GraphParams, values: Mapping[str, Collection[str]]
+    ) -> None:
         self.table = table
         self.params = params
+        self._values = values
         self._facts: dict[str, ColumnFacts] = {}
 
-    def of(self, name: str, values: Collection[str] = ()) -> ColumnFacts:
-        """Return the facts of a column; ``values`` are texts that a description has as values."""
+    def of(self, name: str) -> ColumnFacts:
+        """Return the facts of a column."""
         if name not in self._facts:
-            self._facts[name] = self._find(name, {*values, *self.table.categories.get(name, ())})
+            self._facts[name] = self._find(name)
         return self._facts[name]
 
     def forget(self, name: str) -> None:
@@ -172,85 +204,72 @@ class TableFacts:
         signs.discard(None)
         return signs.pop() if len(signs) == 1 else None
 
-    def _find(self, name: str, values: set[str]) -> ColumnFacts:
+    def _find(self, name: str) -> ColumnFacts:
         cells = self.table.columns[name]
+        if pa.types.is_dictionary(cells.type):
+            cells = cells.dictionary_decode()
         kind = cells.type
-        if pa.types.is_dictionary(kind):
-            cells, kind = cells.dictionary_decode(), kind.value_type
+        words, are_given = missing_words(self.params, name)
+        facts = ColumnFacts(name, cells, are_words_given=are_given)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
-            return ColumnFacts(name, cells, self._without_given(name, as_floats(cells)))
-        if pa.types.is_boolean(kind):
-            # As programs write them into texts.
-            texts = pc.if_else(cells, "True", "False")
-            return ColumnFacts(name, texts, as_floats(pc.cast(cells, pa.uint8())), are_booleans=True)
-        if pa.types.is_temporal(kind):
-            return ColumnFacts(name, pc.cast(cells, pa.string()), are_dates=True)
+            return self._of_numbers(facts, {None: as_floats(cells)}, words)
         if pa.types.is_nested(kind) or pa.types.is_binary(kind):
-            return ColumnFacts(name, pa.nulls(len(cells), pa.string()), are_nested=True)
-        return self._find_of_texts(name, pc.cast(cells, pa.string()), values)
+            return replace(facts, cells=pa.nulls(len(cells), pa.string()), are_nested=True)
+        if pa.types.is_boolean(kind):  # as programs write them into texts
+            cells = pc.if_else(cells, "True", "False")
+        return self._of_texts(replace(facts, cells=pc.cast(cells, pa.string())), words)
 
-    def _find_of_texts(self, name: str, cells: pa.Array, values: set[str]) -> ColumnFacts:
+    def _of_texts(self, facts: ColumnFacts, words: set[str]) -> ColumnFacts:
         # 1. Numbers are most common, and few columns have words among them.
-        readings = {} if values else read_numbers(cells)
-        if readings:
-            return self._of_numbers(ColumnFacts(name, cells), readings)
-        given, are_given = missing_words(self.params, name)
-        filled = _without(cells, (MISSING | given) - values)
+        cells = facts.cells
+        categories = self.table.categories.get(facts.name, ())
+        values = {*categories, *self._values.get(facts.name, ())}
+        if not categories and (readings := read_numbers(cells)):
+            return self._of_numbers(facts, readings, words)
         if values:
-            return ColumnFacts(name, filled)
-        facts = ColumnFacts(name, filled)
-        if readings := read_numbers(filled):
-            return self._of_numbers(facts, readings)
+            facts = replace(facts, are_words_given=True)
+        filled = replace(facts, cells=_without(cells, (MISSING | words) - values))
+        if categories:
+            return filled
+        if readings := read_numbers(filled.cells):
+            return self._of_numbers(filled, readings, words)
 
         # 2. Distinct texts decide the rest.
-        distinct = facts.coded.dictionary
+        distinct = filled.coded.dictionary
         if all_match(distinct, PERCENT):
-            readings = read_numbers(pc.replace_substring_regex(distinct, PERCENT, ""))
-            by_row = {sign: np.append(n, np.nan)[facts.codes] for sign, n in readings.items()}
-            if by_row:
-                return self._of_numbers(facts, by_row, unit="%")
-        lower = pc.utf8_lower(distinct).to_pylist() if len(distinct) <= 6 else []
-        for booleans in _BOOLEANS:
-            if lower and booleans.keys() >= {*lower}:
-                truths = np.array([*map(booleans.__getitem__, lower), np.nan])
-                return ColumnFacts(name, filled, truths[facts.codes], are_booleans=True)
+            percents = read_numbers(pc.replace_substring_regex(distinct, PERCENT, ""))
+            if readings := {sign: filled.by_row(n, np.nan) for sign, n in percents.items()}:
+                return replace(self._of_numbers(filled, readings, words), unit="%")
+        if all(text.lower() in BOOLEANS for text in filled.texts):
+            lower = [text.lower() for text in filled.texts]
+            if {*lower} <= {"true", "false"} or {*lower} <= {"yes", "no"}:
+                numbers = filled.by_row([BOOLEANS[text] for text in lower], np.nan)
+                return replace(filled, numbers=numbers, are_booleans=True)
         if all_match(distinct, _DATE):
-            return ColumnFacts(name, filled, are_dates=True)
+            return replace(filled, are_dates=True)
 
-        # 3. Among texts, the user says what is missing.
-        strays = () if are_given else _strays(facts)
-        texts = _without(cells, given)
-        open_words: list[str] = []
-        if not are_given:
-            open_words = [word for word in pc.unique(texts).to_pylist() if word in MISSING]
-        return ColumnFacts(name, texts, strays=strays, open_words=tuple(open_words))
+        # 3. Among texts, the user or a description says what is missing.
+        if values or filled.cells.null_count == cells.null_count:
+            return filled
+        return replace(facts, cells=_without(cells, words))
 
     def _of_numbers(
-        self, facts: ColumnFacts, readings: Mapping[str, F64], unit: str = ""
+        self, facts: ColumnFacts, readings: Readings, missing: Collection[str]
     ) -> ColumnFacts:
         """Return the facts of a column of numbers, with the sign of the table if it is open."""
         sign = next(iter(readings))
-        is_open = False
+        open_number = ""
         if len(readings) > 1:
             decided = self.params.decimal or self.decimal_sign
-            has_commas = pc.any(pc.match_substring(facts.cells, ",")).as_py()
-            is_open = decided is None and (has_commas or self.table.separator == ";")
             sign = decided or "."
-        return ColumnFacts(
-            facts.name,
-            facts.cells,
-            self._without_given(facts.name, readings[sign]),
-            sign=sign,
-            unit=unit,
-            has_open_sign=is_open,
-        )
-
-    def _without_given(self, name: str, numbers: F64) -> F64:
-        """Return numbers with NaN for those that the user calls missing, such as -9."""
-        given = []
-        for word in missing_words(self.params, name)[0]:
-            given += [*read_numbers(pa.array([word])).values()]
-        return np.where(np.isin(numbers, np.concatenate(given)), np.nan, numbers) if given else numbers
+            number = facts.cells.filter(pc.match_substring_regex(facts.cells, "[.,]"))[0].as_py()
+            if decided is None and ("," in number or self.table.separator == ";"):
+                open_number = number
+        numbers = readings[sign]
+        for word in missing:  # such as -9
+            for number in read_numbers(pa.array([word])).values():
+                numbers = np.where(numbers == number, np.nan, numbers)
+        return replace(facts, numbers=numbers, sign=sign, open_number=open_number)
 
 
 def missing_words(params: GraphParams, name: str) -> tuple[set[str], bool]:
@@ -273,15 +292,6 @@ def _without(texts: pa.Array, words: Collection[str]) -> pa.Array:
     return pc.if_else(is_word, pa.scalar(None, pa.string()), texts)
 
 
-def _strays(facts: ColumnFacts) -> tuple[str, ...]:
-    """Return the texts without the most common notation of numbers, if most rows have numbers."""
-    distinct = facts.coded.dictionary
-    if pc.any(pc.match_substring_regex(distinct, CODE)).as_py():
-        return ()
-    rows = np.bincount(facts.codes + 1, minlength=len(distinct) + 1)[1:]
-    has_notation = np.stack([pc.match_substring_regex(distinct, like) for like in NOTATIONS])
-    if 2 * rows[has_notation.any(axis=0)].sum() <= rows.sum():
-        return ()
-    is_stray = ~has_notation[(has_notation * rows).sum(axis=1).argmax()]
-    strays: list[str] = distinct.filter(pa.array(is_stray)).to_pylist()
-    return tuple(strays)
+def match_notations(texts: pa.Array) -> Bools:
+    """Mask (notations, n) of texts that are numbers in each of the notations."""
+    return np.stack([pc.match_substring_regex(texts, like) for like in NOTATIONS]).astype(bool)

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmip_data.arrays import F64, Array
+from kmip_data.arrays import F64
 
 DecimalSign = Literal[".", ","]
+Readings = dict[DecimalSign | None, F64]  #: decimal sign -> numbers (R,); ``None`` if any does
 SIGNS: tuple[DecimalSign, ...] = (".", ",")
 _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that have no numbers
 _MARKS = " '\u2019\xa0\u202f"  #: between groups of thousands, with either decimal sign
@@ -47,25 +48,25 @@ NOTATIONS = [
 CODE = f"^[+{_MINUS}-]?0[0-9]"  #: beginning of a code such as 01067, which is no number
 
 
-def read_numbers(texts: pa.Array) -> dict[str, F64]:
+def read_numbers(texts: pa.Array) -> Readings:
     """Return each reading of texts (R,) as numbers by its decimal sign, with NaN for null.
 
-    There is none unless all texts are numbers. The sign is empty if they do not depend on it, and
-    there are two readings if it is open, as in 1,234.
+    There is none unless all texts are numbers. The sign is ``None`` if they do not depend on it,
+    and there are two readings if it is open, as in 1,234.
     """
     if texts.null_count == len(texts):
-        return {"": np.full(len(texts), np.nan)}
+        return {None: np.full(len(texts), np.nan)}
     numbers = _cast(texts)
-    if numbers is not None and _begins_with_code(texts):
+    if numbers is not None and _begin_with_code(texts):
         return {}
-    if numbers is not None and not _has_point(texts):
-        return {"": numbers}
-    readings: dict[str, F64] = {} if numbers is None else {".": numbers}
+    if numbers is not None and not pc.any(pc.match_substring(texts, ".")).as_py():
+        return {None: numbers}
+    readings: Readings = {} if numbers is None else {".": numbers}
     for sign in SIGNS:
         if sign not in readings and any(all_match(texts, like) for like in _PATTERNS[sign]):
             readings[sign] = _parse(texts, sign)
     if len(readings) == 2 and np.array_equal(readings["."], readings[","], equal_nan=True):
-        return {"": readings["."]}
+        return {None: readings["."]}
     return readings
 
 
@@ -102,7 +103,9 @@ def as_floats(cells: pa.Array) -> F64:
 
 def _parse(texts: pa.Array, sign: DecimalSign) -> F64:
     marks = _MARKS + "".join(other for other in SIGNS if other != sign)
-    digits = pc.replace_substring_regex(texts, rf"\.0$|[+{marks}]" if sign == "," else f"[+{marks}]", "")
+    digits = pc.replace_substring_regex(
+        texts, rf"\.0$|[+{marks}]" if sign == "," else f"[+{marks}]", ""
+    )
     for mark, plain in ((",", "."), (_MINUS, "-")):
         digits = pc.replace_substring(digits, mark, plain)
     return as_floats(digits)
@@ -111,29 +114,14 @@ def _parse(texts: pa.Array, sign: DecimalSign) -> F64:
 def _cast(texts: pa.Array) -> F64 | None:
     """Return texts as numbers with a decimal point; ``None`` if one is none, or is NaN."""
     try:
+        as_floats(texts[:_SAMPLED_ROWS])  # an error about all rows takes long
         numbers = as_floats(texts)
     except pa.ArrowInvalid:
         return None
     return numbers if np.isnan(numbers).sum() == texts.null_count else None
 
 
-def _bytes(texts: pa.Array) -> tuple[Array, Array]:
-    """Return the bytes of filled texts, and the position of each text's first byte and of the end."""
-    filled = pc.drop_null(texts)
-    _, offsets, letters = filled.buffers()
-    positions = np.frombuffer(offsets, np.int32)[filled.offset :][: len(filled) + 1]
-    return np.frombuffer(letters, np.uint8)[: positions[-1]], positions
-
-
-def _has_point(texts: pa.Array) -> bool:
-    letters, positions = _bytes(texts)
-    return bool((letters[positions[0] :] == ord(".")).any())
-
-
-def _begins_with_code(texts: pa.Array) -> bool:
-    """True if a text begins with 0 and another digit; texts are numbers with a point."""
-    letters, positions = _bytes(texts)
-    first = positions[:-1] + np.isin(letters[positions[:-1]], (ord("+"), ord("-")))
-    starts = first[(letters[first] == ord("0")) & (first + 1 < positions[1:])]
-    second = letters[starts + 1]
-    return bool(((second >= ord("0")) & (second <= ord("9"))).any())
+def _begin_with_code(texts: pa.Array) -> bool:
+    """True if a text begins with 0 and another digit."""
+    zeros = texts.filter(pc.starts_with(texts, "0"))
+    return pc.any(pc.match_substring_regex(zeros, CODE), min_count=0).as_py() is True

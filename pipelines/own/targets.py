@@ -8,12 +8,15 @@ import numpy as np
 
 from kmip_data.arrays import Array
 from kmip_data.columns.column_roles import Level
+from kmip_data.columns.labels import NO_CLASS
 from kmip_data.errors import Setting
 from kmip_data.pipelines import known_names
-from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.findings import Attributes, Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.own.candidate import Candidate
 from kmip_data.pipelines.own.facts import ColumnFacts, TableFacts
-from kmip_data.pipelines.own.names import normalized
+from kmip_data.pipelines.own.features import codes_of_values
+from kmip_data.pipelines.own.names import matching, normalized
 from kmip_data.pipelines.own.uses import are_names
 
 #: Fraction of labelled nodes up to which distinct whole numbers are names, not classes.
@@ -34,27 +37,27 @@ def find_targets(
         if options.described and not any(facts.of(name).filled for name in labels):
             return [], dict.fromkeys(labels, "empty")
         return labels, {}
-    candidates = [name for name in names if normalized(name) in known_names.TABLE_LABELS]
     reasons = {
-        name: _reason_against(facts.of(name), level, graphs, options) for name in candidates
+        name: _reason_against(facts.of(name), level, graphs, options)
+        for name in matching(names, known_names.TABLE_LABELS)
     }
-    reasons = {name: reason for name, reason in reasons.items() if reason}
-    candidates = [name for name in candidates if name not in reasons]
-    by_name = {normalized(name): name for name in names if name not in reasons}
-    table = facts.table.name
+    candidates = [name for name, reason in reasons.items() if not reason]
     question = ""
     answer = Setting(label="none")
-    if len(candidates) > 1 and {"x", "y"} <= by_name.keys():
-        candidates.remove(by_name["y"])  # a coordinate, next to another target
-    if candidates == [by_name.get("y")] and "x" in by_name:
-        if not any(facts.of(by_name[axis]).are_whole for axis in "xy"):
-            question = f"'y' next to 'x' may be a coordinate or the target: {Setting(label='y')} or {answer}"
+    if matching(names, ["x"]):
+        for y in matching(candidates, ["y"]):
+            candidates.remove(y)
+            question = (
+                f"{y!r} next to x may be a coordinate or the target: {Setting(label=y)} or {answer}"
+            )
     if len(candidates) > 1:
         answer = Setting(label=candidates[0])
         question = f"the target may be one of {', '.join(candidates)}"
+    elif candidates:
+        question = ""
     if question:
-        notices.questions[f"{table}: {question}"] = answer
-        return [], reasons
+        notices.questions[f"{facts.table.name}: {question}"] = answer
+        candidates = []
     return candidates, reasons
 
 
@@ -74,3 +77,28 @@ def _reason_against(
     if level == "graph" and facts.filled > 2 and are_names(facts, None):
         return f"names of the graphs; a target by {setting}"
     return ""
+
+
+def read_target(column: Candidate, attributes: Attributes) -> Array:
+    """Return a target (R,): numbers, NaN if missing; or texts, empty if missing.
+
+    The classes are those of the description, of the format's own files, or of a dtype.
+    """
+    facts = column.facts
+    classes: Sequence[str] = ()
+    if column.has_classes:
+        attributes.class_names = attributes.class_names or column.table.categories.get(
+            facts.name, ()
+        )
+        classes = attributes.class_names
+        if column.options.described is not None:
+            classes = column.options.described.classes
+    if classes:
+        codes = codes_of_values(column, classes, "one of the classes")
+        if [*classes] != [str(number) for number in range(len(classes))]:
+            return np.array([*classes, ""], object)[codes]
+    # As a number, -1 is a missing label and no class.
+    has_minus_one = facts.are_whole and NO_CLASS in facts.ascending[:1]
+    if facts.numbers is None or (column.has_classes and (facts.are_booleans or has_minus_one)):
+        return facts.as_texts()
+    return facts.numbers

@@ -1,0 +1,156 @@
+"""Questions about the values of a feature or target that have two readings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kmip_data.arrays import Bools
+from kmip_data.columns.column_roles import Use
+from kmip_data.columns.labels import NO_CLASS, mask_changed_by_float32
+from kmip_data.errors import Setting
+from kmip_data.pipelines.own.candidate import Candidate
+
+_MAX_STRAYS = 8  #: number of texts among numbers up to which they may be words for missing values
+
+
+class Question(NamedTuple):
+    """Question with its likeliest answer."""
+
+    text: str
+    answer: Setting
+
+
+def question_about(column: Candidate, use: Use) -> Question | None:
+    """Return the first open question about a column; a description has answered most."""
+    asks = _QUESTIONS.get(use, ())
+    if column.described or (use == "label" and column.options.described):
+        asks = tuple(ask for ask in asks if ask in _NOT_DESCRIBED)
+    return next((question for ask in asks if (question := ask(column))), None)
+
+
+def _open_sign(column: Candidate) -> Question | None:
+    number = column.facts.open_number
+    if not number:
+        return None
+    return Question(
+        f"{column.locate(column.facts.row_of(number), repr(number))}. Is its sign a decimal point or a "
+        f"decimal comma? {Setting(decimal='.')} for a point, {Setting(decimal=',')} for a comma",
+        Setting(decimal="." if "," in number else ","),
+    )
+
+
+def _strays(column: Candidate) -> Question | None:
+    strays = column.facts.strays
+    if not strays:
+        return None
+    question = f"{column.locate(column.facts.row_of(strays[0]), repr(strays[0]))} among numbers"
+    if len(strays) > 1:
+        question += (
+            f", and {len(strays) - 1:,} other texts are ({', '.join(strays[1:_MAX_STRAYS])})"
+        )
+    none = column.missing("none")
+    if len(strays) > _MAX_STRAYS or any(map(str.isdigit, "".join(strays))):
+        # 7bis and <0.5 are values.
+        return Question(f"{question}. Correct it if it is a number; {none} if it is text", none)
+    return _missing_or(column, question, "text", strays)
+
+
+def _sentinel(column: Candidate) -> Question | None:
+    numbers = column.facts.ascending
+    if not numbers.size or not re.fullmatch("-99+", f"{numbers[0]:.15g}"):
+        return None
+    others = numbers[numbers > numbers[0]]
+    is_far = others.size and others[0] > numbers[0] / 10
+    return _number_or_missing(column, numbers[0], "number") if is_far else None
+
+
+def _minus_one(column: Candidate) -> Question | None:
+    has_minus_one = column.facts.are_whole and NO_CLASS in column.facts.ascending[:1]
+    if not has_minus_one or not column.has_classes:
+        return None
+    # Next to a single other value, it is more likely a class.
+    return _number_or_missing(column, NO_CLASS, "class", is_value=column.facts.distinct < 3)
+
+
+def _open_words(column: Candidate) -> Question | None:
+    words = column.facts.open_words
+    if not words:
+        return None
+    rows = int(np.isin(column.facts.as_texts(), words).sum())
+    listed = " and ".join(map(repr, words))
+    question = f"{column.table.name}: {column.name!r} has {listed} in {rows:,} rows"
+    is_value = column.use != "label" or not {"None", "none"}.isdisjoint(words)
+    return _missing_or(column, question, "text", words, is_value=is_value)
+
+
+def _too_many_texts(column: Candidate) -> Question | None:
+    texts = column.facts.texts
+    if len(texts) <= column.options.params.categories:
+        return None
+    return Question(
+        f"{column.table.name}: {column.name!r} has {len(texts):,} texts ({', '.join(texts[:3])}, …): "
+        f"leave it out, or {Setting(categories=len(texts))}",
+        Setting(ignore=column.name),
+    )
+
+
+def _precision(column: Candidate) -> Question | None:
+    """Ask about a number that float32 cannot hold."""
+    numbers = column.facts.numbers
+    if numbers is None:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = numbers.astype(np.float32)
+    is_infinite = np.isinf(rounded)
+    is_changed: Bools = mask_changed_by_float32(numbers) | ((rounded == 0) & (numbers != 0))
+    is_changed |= np.abs(numbers) >= 2**53  # float64 does not hold these either
+    # Unix times with fractions move by much of their range.
+    spread = column.facts.ascending[-1:] - column.facts.ascending[:1]
+    is_changed |= (np.abs(rounded - numbers) > spread / 1_000) & (spread > 0)
+    remedy = f"leave it out, or {Setting(rounded=column.name)}"
+    if is_infinite.any():
+        is_changed = is_infinite
+        remedy = "correct it, or leave the column out"
+    elif column.name in column.options.params.rounded or not is_changed.any():
+        return None
+    row = int(is_changed.argmax())
+    where = column.locate(row, f"{numbers[row]:.15g}")
+    text = f"{where}, and {rounded[row]:.15g} as float32: {remedy}"
+    return Question(text, Setting(ignore=column.name))
+
+
+def _number_or_missing(
+    column: Candidate, number: float, noun: str, *, is_value: bool = False
+) -> Question | None:
+    """Return the question whether a number is missing, unless the user says which values are."""
+    if column.facts.are_words_given or column.facts.numbers is None:
+        return None
+    question = column.locate(int(np.argmax(column.facts.numbers == number)), f"{number:.0f}")
+    return _missing_or(column, question, noun, [f"{number:.0f}"], is_value=is_value)
+
+
+def _missing_or(
+    column: Candidate, question: str, noun: str, words: Sequence[str], *, is_value: bool = False
+) -> Question:
+    """Return the question whether words of a column are values, which are a ``noun``, or missing."""
+    none, missing = column.missing("none"), column.missing(*words)
+    meaning = f"{missing} for a missing value"
+    if "none" in words:
+        meaning = "empty these cells for a missing value"
+    return Question(
+        f"{question}. Is this a {noun} or a missing value? {none} for a {noun}, {meaning}",
+        none if is_value else missing,
+    )
+
+
+Ask = Callable[[Candidate], Question | None]
+_QUESTIONS: dict[Use, tuple[Ask, ...]] = {
+    "number": (_open_sign, _strays, _sentinel, _precision),
+    "category": (_open_words, _too_many_texts),
+    "label": (_open_sign, _strays, _sentinel, _open_words, _minus_one),
+}
+_NOT_DESCRIBED = {_open_sign, _precision}  #: questions that a description does not answer
