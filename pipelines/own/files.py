@@ -55,19 +55,16 @@ def read_tables(
             with _decompressed(folder / file, file, options) as path:
                 reader = READERS.get(path.suffix.lower(), _read_text)
                 for table in reader(path, Path(file).name, options, notices):
-                    name = table.name if isinstance(table, Table) else table.table.name
-                    found[file, name] = table
+                    if len(files) > 1 and isinstance(table, TopRow) and not table.below.rows:
+                        raise NoTable("it has one line.")
+                    found[file, table.name] = table
         except NoTable as error:
             problems.append(error)
             notices.ignored[file] = f"no table: {error.message}"
-    if len(files) > 1:
-        for (file, name), table in [*found.items()]:
-            if isinstance(table, TopRow) and table.table.rows < 2:
-                notices.ignored[name] = "no table: it has one line"
-                del found[file, name]
     if problems and not found:
         raise problems[0]
-    return _joined(name_columns(found, options, notices))
+    named = name_columns(found, options, notices)
+    return _joined(dict(zip(found, named, strict=True)))
 
 
 @contextmanager
@@ -142,32 +139,30 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
     options.check_memory(_BYTES_PER_JSON_BYTE * path.stat().st_size, name)
     text = decode_text(path.read_bytes(), name, options.params.encoding)
     is_lines = path.suffix.lower() in _JSON_LINES
-    numbers = [0]
-    rows = []
+    lines = text.split("\n")
+    numbers = [number for number, line in enumerate(lines, 1) if line.strip()] if is_lines else []
+    if is_lines:
+        text = ",\n".join(lines[number - 1] for number in numbers).join("[]")
     try:
-        if is_lines:
-            for number, line in enumerate(text.split("\n"), 1):
-                if line.strip():
-                    numbers.append(number)
-                    rows.append(json.loads(line))
-        else:
-            rows = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        location = f"{name}, line {numbers[-1]}" if is_lines else name
-        raise DamagedInput(f"{location}: no JSON.", found=first_problem(error)) from error
+        rows = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        line = [*numbers, *numbers[-1:]][line - 1] if numbers else line
+        raise DamagedInput(f"{name}, line {line}: no JSON.", found=first_problem(error)) from error
     if isinstance(rows, dict):
         are_objects = all(isinstance(row, dict) for row in rows.values())
         rows = [
             {"id": key, **(row if are_objects else {"label": row})} for key, row in rows.items()
         ]
-    if not rows or not all(isinstance(row, dict) for row in rows):
+    is_table = rows and all(isinstance(row, dict) for row in rows)
+    if not is_table or len(numbers) not in {0, len(rows)}:
         raise NoTable(
             f"{name} has no list of objects, such as [{{'source': 0, 'target': 1}}].",
             steps=f"write it with pandas: frame.to_json({name!r}, orient='records')",
         )
     keys = dict.fromkeys(chain.from_iterable(rows))
     columns = {key: [row.get(key) for row in rows] for key in keys}
-    facts = {"row_word": "line", "lines": np.array(numbers[1:])} if is_lines else _ROWS_FROM_0
+    facts = {"row_word": "line", "lines": np.array(numbers)} if is_lines else _ROWS_FROM_0
     return [table_of_arrays(name, columns, notices.ignored, **facts)]
 
 

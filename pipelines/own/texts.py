@@ -6,9 +6,10 @@ import codecs
 import csv
 import mmap
 import re
+import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ SEPARATORS = ("\t", ";", ",", "|", BLANKS)  #: in order of preference
 SAMPLED_LINES = 100  #: first lines, which determine the separator
 MAX_COLUMNS = 65_536
 _NO_SEPARATOR = "\x1f"  #: separator of a text with one column
-_BLOCK_BYTES = 2**20
+_BLOCK_BYTES = 2**22  #: bytes that are parsed at once, and the length of the longest row
 #: Memory of a byte: of UTF-8, of a text that is decoded first, and of cells as Python's texts.
 _BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 2, 4, 24
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line that Excel writes
@@ -101,7 +102,14 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
         lines=numbers.start if isinstance(numbers, range) else np.asarray(numbers)[:end],
         separator=separator.strip(_NO_SEPARATOR),
     )
-    return TopRow(table, comment=_cells_of_comment(rows, separator, len(columns)))
+    lines = table.lines + 1 if isinstance(table.lines, int) else table.lines[1:]
+    below = {key: column[1:] for key, column in table.columns.items()}
+    return TopRow(
+        [column[0].as_py() or "" for column in columns],
+        replace(table, columns=below, lines=lines),
+        lambda: table,
+        _cells_of_comment(rows, separator, len(columns)),
+    )
 
 
 # 1. The lines that are rows.
@@ -136,17 +144,13 @@ def _read_rows(path: Path, name: str, options: ReadOptions) -> tuple[Rows, str]:
 
 
 def _is_utf8_with_lf(data: Buffer) -> bool:
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    ends = pa.py_buffer(np.array([0, len(data)]))
+    text = pa.LargeStringArray.from_buffers(1, ends, pa.py_buffer(data))
     try:
-        for start in range(0, len(data), _BLOCK_BYTES):
-            block = data[start : start + _BLOCK_BYTES]
-            if b"\r" in block:
-                return False
-            decoder.decode(block)
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
         return False
-    return data[:3] != codecs.BOM_UTF8
+    return data.find(b"\r") < 0 and data[:3] != codecs.BOM_UTF8
 
 
 def _without_comments(name: str, data: bytes, first: int) -> Rows:
@@ -228,11 +232,11 @@ def _find_separator(lines: Sequence[str], name: str) -> str:
 
     if all(counts[0] == 1 for counts in widths.values()):
         return _NO_SEPARATOR
-    regular = {
-        separator: max((counts.count(width) for width in {*counts} - {1}), default=0)
-        for separator, counts in widths.items()
-    }
-    best = max(regular, key=lambda separator: regular[separator])
+    regular = {}
+    for separator, counts in widths.items():
+        width = statistics.mode(counts)
+        regular[separator] = counts.count(width) if width > 1 else 0
+    best = max(regular, key=regular.__getitem__)
     if 2 * regular[best] < len(lines):
         raise NoTable(
             f"{name}: its lines have different numbers of cells, whatever separates them.",
@@ -281,7 +285,7 @@ def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | No
         names = [*map(str, range(len(first)))]
         table = arrow_csv.read_csv(
             pa.BufferReader(pa.py_buffer(data)),
-            arrow_csv.ReadOptions(column_names=names, block_size=4 * _BLOCK_BYTES),
+            arrow_csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
             arrow_csv.ParseOptions(
                 delimiter=separator,
                 quote_char='"' if has_quotes else False,
@@ -301,14 +305,15 @@ def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | No
     ):
         return None
     has_blanks = any(data.find(blank) >= 0 for blank in (b" ", b"\t"))
-    columns = []
-    while table.num_columns:  # the parts of a column are freed once they are joined
-        column = table.column(0)
-        table = table.remove_column(0)
+    columns = table.columns
+    del table  # so that the parts of a column are freed once they are joined
+    for i, column in enumerate(columns):
+        texts = column.combine_chunks()
         if has_blanks:
-            column = pc.utf8_trim_whitespace(column)
-            column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
-        columns.append(column.combine_chunks())
+            texts = pc.utf8_trim_whitespace(texts)
+            texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+        columns[i] = texts
+        del column
     return columns, rows.numbers
 
 
