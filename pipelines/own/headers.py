@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,6 +19,7 @@ from kmip_data.pipelines.own.table import Table
 from kmip_data.text import list_names
 
 UNNAMED = "unnamed "  #: begins the names of columns without a name
+COMPARED = 20  #: first tables, and their first columns, in which cells are looked for
 SAMPLED_ROWS = 1_000  #: first rows, which show whether a column has values
 _KNOWN = {
     *chain.from_iterable(known_names.END_NAMES),
@@ -36,6 +37,10 @@ _VALUE = re.compile(
     r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T\s]\d.*)?|\d{1,2}:\d\d.*"
     r"|(?i:true|false|yes|no)"
 )
+
+
+class NoTable(DamagedInput):
+    """A file that is prose, no text, or a single line: other files may be the tables."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def name_columns(
 
     bodies = {**named, **{key: top.below for key, top in undecided.items()}}
     for key, top in undecided.items():
-        others = [table for other, table in bodies.items() if other != key]
+        others = [table for other, table in islice(bodies.items(), COMPARED) if other != key]
         has_names = given
         if has_names is None and any(_occurs(top.cells, table) for table in others):
             has_names = False
@@ -161,21 +166,17 @@ def _occurs(cells: Iterable[str], rows: Table | pa.Array) -> bool:
     """True if a column has one of these cells."""
     texts = pa.array([cell for cell in cells if cell and cell not in _MISSING], pa.string())
     columns = rows.columns.values() if isinstance(rows, Table) else [rows]
-    return len(texts) > 0 and any(
-        pc.any(pc.is_in(column, value_set=texts)).as_py()
-        for column in columns
-        if column.type == texts.type
-    )
+    same = pa.chunked_array([column for column in columns if column.type == texts.type], texts.type)
+    return len(texts) > 0 and bool(pc.any(pc.is_in(same, value_set=texts)).as_py())
 
 
 def _has_ids_of(below: Table, others: Sequence[Table]) -> bool:
     """True if the first cells of a column of texts are in a column of another table."""
-    heads = [column[:SAMPLED_ROWS].drop_null() for column in below.columns.values()]
-    columns = [column for table in others for column in table.columns.values()]
+    columns = [column for table in others for column in islice(table.columns.values(), COMPARED)]
     return any(
         pc.all(pc.is_in(head, value_set=column)).as_py()
-        for head in heads
-        if not _has_only_values(head) and len(head)
+        for text in islice(below.columns.values(), COMPARED)
+        if len(head := text[:SAMPLED_ROWS].drop_null()) and not _has_only_values(head)
         for column in columns
         if column.type == head.type
     )

@@ -132,7 +132,7 @@ def _typed_columns(name: str, cells: pa.Array) -> Iterator[tuple[str, pa.Array]]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         width, *others = pc.unique(pc.list_value_length(cells)).to_pylist() or [0]
         flat = cells.flatten()
-        if width and not others and _is_number(flat.type):
+        if width and not others and pa.types.is_primitive(flat.type):
             for position in range(width):
                 yield f"{name}_{position}", flat[position:].take(np.arange(0, len(flat), width))
     elif pa.types.is_decimal(kind) or pa.types.is_float16(kind):
@@ -140,12 +140,8 @@ def _typed_columns(name: str, cells: pa.Array) -> Iterator[tuple[str, pa.Array]]
     elif pa.types.is_timestamp(kind):
         days = pc.cast(cells, pa.date32())
         yield name, days if pc.cast(days, kind).equals(cells) else cells
-    elif _is_number(kind) or pa.types.is_date(kind):
+    elif pa.types.is_primitive(kind) and not pa.types.is_duration(kind):
         yield name, cells
-    elif not (pa.types.is_nested(kind) or pa.types.is_duration(kind) or pa.types.is_binary(kind)):
+    elif pa.types.is_null(kind) or "string" in str(kind):
         texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
         yield name, pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)

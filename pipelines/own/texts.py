@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +23,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.text import decode_text
-from kmip_data.pipelines.own.headers import TopRow
+from kmip_data.pipelines.own.headers import NoTable, TopRow
 from kmip_data.pipelines.own.table import Table
 from kmip_data.text import count_with_noun
 
@@ -32,20 +33,18 @@ SAMPLED_LINES = 100  #: first lines, which determine the separator
 MAX_COLUMNS = 65_536
 _NO_SEPARATOR = "\x1f"  #: separator of a text with one column
 _BLOCK_BYTES = 2**22  #: bytes that are parsed at once, and the length of the longest row
-#: Memory of a byte: of UTF-8, of a text that is decoded first, and of cells as Python's texts.
-_BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 2, 4, 24
+#: Peak memory of a byte, measured with 10⁶ edges: of UTF-8 that is mapped, of a copy, and of texts in Python.
+_BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 3, 5, 25
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line that Excel writes
 _COMMENT_OR_BLANK = re.compile(rb"^[ \t]*(?:(?:[#%]|//)[^\n]*)?\n", re.MULTILINE)
 _MAY_BEGIN_COMMENT = np.isin(np.arange(256), list(b"#%/ \t\n"))
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?")
 
 Buffer = bytes | mmap.mmap
-Quoting = int  #: ``csv.QUOTE_MINIMAL``, or ``csv.QUOTE_NONE`` if quotes are characters like others
+Quoting = Literal[
+    0, 3
+]  #: ``csv.QUOTE_MINIMAL``, or ``csv.QUOTE_NONE`` if quotes are characters like others
 Cells = tuple[list[pa.Array], Sequence[int] | I64]  #: columns, and the number of each row's line
-
-
-class NoTable(DamagedInput):
-    """A file that is prose, no text, or a single line: other files may be the tables."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class Rows:
         return self.data[:end].decode("utf-8", "replace").split("\n")[:-1]
 
 
-def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> TopRow:
+def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> list[TopRow]:
     """Return the table of a text, whose first row may have the names of its columns.
 
     Raises ``NoTable`` if it is none, and ``DamagedInput`` with the line for another number of cells
@@ -85,7 +84,7 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
     if sample[0].count(separator) >= MAX_COLUMNS:
         raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
     is_csv = _quote_whole_cells(rows.data, separator)
-    quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
+    quoting: Quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
     cells = _read_with_arrow(rows, separator, quoting) if is_csv or quoting else None
     if cells is None:
         options.check_memory(_BYTES_IN_PYTHON * len(rows.data), name)
@@ -93,8 +92,10 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
     columns, numbers = cells
     # Spreadsheets write lines of separators below the last row.
     end = len(columns[0])
-    while end > 1 and not any(column[end - 1].is_valid for column in columns):
-        end -= 1
+    if not any(column[-1].is_valid for column in columns):
+        end = 1 + max(
+            [0, *(np.flatnonzero(c.is_valid())[-1] for c in columns if c.null_count < end)]
+        )
     table = Table(
         name,
         {str(i): column[:end] for i, column in enumerate(columns)},
@@ -102,14 +103,14 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
         lines=numbers.start if isinstance(numbers, range) else np.asarray(numbers)[:end],
         separator=separator.strip(_NO_SEPARATOR),
     )
-    lines = table.lines + 1 if isinstance(table.lines, int) else table.lines[1:]
-    below = {key: column[1:] for key, column in table.columns.items()}
-    return TopRow(
-        [column[0].as_py() or "" for column in columns],
-        replace(table, columns=below, lines=lines),
-        lambda: table,
-        _cells_of_comment(rows, separator, len(columns)),
+    below = replace(
+        table,
+        columns={key: column[1:] for key, column in table.columns.items()},
+        lines=table.lines + 1 if isinstance(table.lines, int) else table.lines[1:],
     )
+    first = [column[0].as_py() or "" for column in columns]
+    comment = _cells_of_comment(rows, separator, len(columns))
+    return [TopRow(first, below, lambda: table, comment)]
 
 
 # 1. The lines that are rows.
@@ -139,6 +140,7 @@ def _read_rows(path: Path, name: str, options: ReadOptions) -> tuple[Rows, str]:
     characters = np.frombuffer(data, np.uint8)
     beginnings = characters[1:][characters[:-1] == ord("\n")]
     if _MAY_BEGIN_COMMENT[characters[:1]].any() or _MAY_BEGIN_COMMENT[beginnings].any():
+        options.check_memory(_BYTES_DECODED * size, name)
         return _without_comments(name, data[:], first), separator
     return Rows(name, data, range(first, sys.maxsize), {}), separator
 
@@ -211,8 +213,10 @@ def _find_separator(lines: Sequence[str], name: str) -> str:
     """
     widths: dict[str, list[int]] = {}
     fitting: dict[str, list[list[str]]] = {}
-    layouts = [(separator, csv.QUOTE_MINIMAL) for separator in SEPARATORS]
-    for separator, quoting in (*layouts, ("\t", csv.QUOTE_NONE)):
+    layouts: list[tuple[str, Quoting]] = [
+        (separator, csv.QUOTE_MINIMAL) for separator in SEPARATORS
+    ]
+    for separator, quoting in [*layouts, ("\t", csv.QUOTE_NONE)]:
         try:
             rows = [record for record, _ in _records(lines, separator, quoting)]
         except csv.Error:
