@@ -147,12 +147,12 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
         line = getattr(error, "lineno", 1)
         line = [*numbers, *numbers[-1:]][line - 1] if numbers else line
         raise DamagedInput(f"{name}, line {line}: no JSON.", found=first_problem(error)) from error
-    if isinstance(rows, dict):
-        are_objects = all(isinstance(row, dict) for row in rows.values())
+    if isinstance(rows, dict) and not any(isinstance(row, list) for row in rows.values()):
         rows = [
-            {"id": key, **(row if are_objects else {"label": row})} for key, row in rows.items()
+            {"id": key, **(row if isinstance(row, dict) else {"label": row})}
+            for key, row in rows.items()
         ]
-    is_table = rows and all(isinstance(row, dict) for row in rows)
+    is_table = isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)
     if not is_table or len(numbers) not in {0, len(rows)}:
         raise NoTable(
             f"{name} has no list of objects, such as [{{'source': 0, 'target': 1}}].",

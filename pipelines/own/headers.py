@@ -131,15 +131,17 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
     columns = [*top.below.columns.values()]
     filled = [cell for cell in top.cells if cell and cell not in _MISSING]
     numbers = [cell for cell in filled if _VALUE.fullmatch(cell)]
+    counts_up = len(numbers) > 1 and all(map(str.isdecimal, numbers))
+    counts_up = counts_up and all(int(b) - int(a) == 1 for a, b in pairwise(numbers))
     if len(numbers) == len(filled):
-        # A data frame of numbers has the names 0, 1, 2, …
-        are_positions = [*top.cells] == [*map(str, range(len(columns)))] != ["0"]
-        return are_positions and all(map(_has_fractions, columns))
+        # A data frame has the names 0, 1, 2, …, and a matrix those of its rows behind an empty cell.
+        is_matrix = [*top.cells] == ["", *numbers] and columns[0].null_count == 0
+        is_matrix &= counts_up or [*map(str, columns[0].to_pylist())] == numbers
+        is_frame = counts_up and numbers[0] == "0" and len(numbers) == len(columns)
+        return is_matrix or (is_frame and all(map(_has_fractions, columns)))
 
     # 1. A text above values, or a known name that is no value: names, next to which numbers may be
     #    years or count up.
-    counts_up = len(numbers) > 1 and all(map(str.isdecimal, numbers))
-    counts_up = counts_up and all(int(b) - int(a) == 1 for a, b in pairwise(numbers))
     may_be_names = counts_up or all(re.fullmatch("[12][0-9]{3}", number) for number in numbers)
     pairs = [*zip(top.cells, columns, strict=True)]
     words = {*filled} - {*numbers}

@@ -83,6 +83,11 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
 
     if sample[0].count(separator) >= MAX_COLUMNS:
         raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
+    if separator == BLANKS and "{'" in sample[0]:
+        raise DamagedInput(
+            f"{name}, line {rows.numbers[0]}: a dictionary, as networkx.write_edgelist writes it.",
+            steps="networkx.write_weighted_edgelist(graph, 'edges.txt')",
+        )
     is_csv = _quote_whole_cells(rows.data, separator)
     quoting: Quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
     cells = _read_with_arrow(rows, separator, quoting) if is_csv or quoting else None
@@ -124,8 +129,8 @@ def _read_rows(path: Path, name: str, options: ReadOptions) -> tuple[Rows, str]:
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     is_utf16 = data[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
-    if b"\0" in data[:4096] and not is_utf16:
-        raise NoTable(f"{name} is no text.", steps="leave it out")
+    if data[:1] == b"<" or (b"\0" in data[:4096] and not is_utf16):
+        raise NoTable(f"{name} is no delimited text.", steps="leave it out")
     if not _is_utf8_with_lf(data):
         options.check_memory(_BYTES_DECODED * size, name)
         data = decode_text(data[:], name, options.params.encoding).encode()
