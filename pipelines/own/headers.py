@@ -98,7 +98,7 @@ def name_columns(
         elif has_names is None and _has_ids_of(top.below, others):
             has_names = True
         elif has_names is None:
-            has_names = not _occurs(top.cells, top.below)
+            has_names = len(top.cells) > 1 and not _occurs(top.cells, top.below)
             question = (
                 f"{top.whole().location(0)} may be names of columns or data: "
                 f"{list_names(top.cells, 200)}: header=yes for names, header=no for data"
