@@ -14,15 +14,15 @@ from kmip_data.arrays import F64, I64, Array, Bools
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.own.numbers import (
     CODE,
-    NOTATIONS,
-    PERCENT,
     DecimalSign,
     Readings,
-    all_match,
     as_floats,
+    common_unit,
+    match_notations,
     number_texts,
     read_numbers,
     shown_sign,
+    without_unit,
 )
 from kmip_data.pipelines.own.table import Table
 
@@ -83,6 +83,16 @@ class ColumnFacts:
         """Return the distinct values of the first rows as texts."""
         numbers = None if self.numbers is None else self.numbers[:rows]
         return replace(self, cells=self.cells[:rows], numbers=numbers).texts
+
+    @property
+    def counts(self) -> I64:
+        """Number of rows with each distinct value."""
+        return np.bincount(self.codes + 1, minlength=len(self.texts) + 1)[1:]
+
+    def rows_with(self, pattern: str) -> int:
+        """Return the number of rows whose text matches a pattern."""
+        matches = pc.match_substring_regex(self.coded.dictionary, pattern)
+        return int(self.counts[matches.to_numpy(zero_copy_only=False)].sum())
 
     def by_row(self, values: Sequence[object] | Array, missing: object) -> Array:
         """Return what belongs to the distinct values, for each row (R,)."""
@@ -146,8 +156,7 @@ class ColumnFacts:
             return ()
         if pc.any(pc.match_substring_regex(distinct, CODE)).as_py():
             return ()
-        rows = np.bincount(self.codes + 1, minlength=len(distinct) + 1)[1:]
-        rows[np.isin(self.texts, self.open_words)] = 0
+        rows = np.where(np.isin(self.texts, self.open_words), 0, self.counts)
         has_notation = match_notations(distinct)
         if 2 * rows[has_notation.any(axis=0)].sum() <= rows.sum():
             return ()
@@ -236,17 +245,18 @@ class TableFacts:
 
         # 2. Distinct texts decide the rest.
         distinct = filled.coded.dictionary
-        if all_match(distinct, PERCENT):
-            percents = read_numbers(pc.replace_substring_regex(distinct, PERCENT, ""))
-            if readings := {sign: filled.by_row(n, np.nan) for sign, n in percents.items()}:
-                return replace(self._of_numbers(filled, readings, words), unit="%")
+        if 2 * filled.rows_with(_DATE) > filled.filled:
+            return replace(filled, are_dates=True)
+        unit = common_unit(distinct)
+        if unit and pc.all(pc.ends_with(distinct, unit)).as_py():
+            numbers_of_texts = read_numbers(without_unit(distinct, unit))
+            if readings := {s: filled.by_row(n, np.nan) for s, n in numbers_of_texts.items()}:
+                return replace(self._of_numbers(filled, readings, words), unit=unit)
         if all(text.lower() in BOOLEANS for text in filled.texts):
             lower = [text.lower() for text in filled.texts]
             if {*lower} <= {"true", "false"} or {*lower} <= {"yes", "no"}:
                 numbers = filled.by_row([BOOLEANS[text] for text in lower], np.nan)
                 return replace(filled, numbers=numbers, are_booleans=True)
-        if all_match(distinct, _DATE):
-            return replace(filled, are_dates=True)
 
         # 3. Among texts, the user or a description says what is missing.
         if values or filled.cells.null_count == cells.null_count:
@@ -290,8 +300,3 @@ def _without(texts: pa.Array, words: Collection[str]) -> pa.Array:
     """Return texts (R,) with null for some words."""
     is_word = pc.is_in(texts, pa.array([*words], pa.string()))
     return pc.if_else(is_word, pa.scalar(None, pa.string()), texts)
-
-
-def match_notations(texts: pa.Array) -> Bools:
-    """Mask (notations, n) of texts that are numbers in each of the notations."""
-    return np.stack([pc.match_substring_regex(texts, like) for like in NOTATIONS]).astype(bool)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmip_data.arrays import F64
+from kmip_data.arrays import F64, Bools
 
 DecimalSign = Literal[".", ","]
 Readings = dict[DecimalSign | None, F64]  #: decimal sign -> numbers (R,); ``None`` if any does
@@ -18,7 +18,8 @@ SIGNS: tuple[DecimalSign, ...] = (".", ",")
 _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that have no numbers
 _MARKS = " '\u2019\xa0\u202f"  #: between groups of thousands, with either decimal sign
 _MINUS = "\u2212"
-PERCENT = r"\s*%$"
+#: Number at the beginning of a text, before a unit that a letter or a sign such as % begins.
+_WITH_UNIT = re.compile(rf"^[+{_MINUS}-]?[0-9][0-9{_MARKS}.,]*([^0-9{_MARKS}.,:;/_()+-].*)$")
 _EXPONENT = "(?:[eE][+-]?[0-9]+)?"
 
 
@@ -38,13 +39,6 @@ def _patterns(sign: DecimalSign) -> tuple[str, str]:
 
 
 _PATTERNS = {sign: _patterns(sign) for sign in SIGNS}
-#: Pattern of numbers in each notation, without and with a percent sign.
-NOTATIONS = [
-    pattern.replace("$", end)
-    for patterns in _PATTERNS.values()
-    for pattern in patterns
-    for end in ("$", PERCENT)
-]
 CODE = f"^[+{_MINUS}-]?0[0-9]"  #: beginning of a code such as 01067, which is no number
 
 
@@ -77,6 +71,32 @@ def shown_sign(texts: pa.Array) -> DecimalSign | None:
         if len(signs) == 1:
             return signs[0]
     return None
+
+
+def common_unit(texts: pa.Array) -> str:
+    """Return the text behind most of the first numbers, such as %; empty if there is none."""
+    units = [
+        match[1] for text in texts[:_SAMPLED_ROWS].to_pylist() if (match := _WITH_UNIT.match(text))
+    ]
+    return max(units, key=units.count, default="")
+
+
+def without_unit(texts: pa.Array, unit: str) -> pa.Array:
+    """Return numbers without the unit that they have behind them."""
+    return pc.replace_substring_regex(texts, rf"\s*{re.escape(unit)}$", "")
+
+
+def match_notations(texts: pa.Array) -> Bools:
+    """Mask (notations, n) of texts that are numbers in each of the notations, with the common unit or without."""
+    unit = common_unit(texts)
+    has_unit = pc.ends_with(texts, unit)
+    bare = without_unit(texts, unit)
+    masks = []
+    for patterns in _PATTERNS.values():
+        for pattern in patterns:
+            matches = pc.match_substring_regex(bare, pattern)
+            masks += [pc.and_(matches, has_unit), pc.match_substring_regex(texts, pattern)]
+    return np.stack(masks).astype(bool)
 
 
 def all_match(texts: pa.Array, pattern: str) -> bool:
