@@ -24,9 +24,9 @@ from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.text import decode_text
-from kmip_data.pipelines.own.headers import TopRow, name_columns
+from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
 from kmip_data.pipelines.own.table import FILE, FOLDER, STEM, Table, table_of_arrays
-from kmip_data.pipelines.own.texts import NoTable, read_text
+from kmip_data.pipelines.own.texts import read_text
 from kmip_data.pipelines.own.workbooks import read_workbook
 
 _BYTES_PER_JSON_BYTE = 16  #: peak memory of parsing, measured with 200,000 edges of two numbers
@@ -53,21 +53,21 @@ def read_tables(
     for file in files:
         try:
             with _decompressed(folder / file, file, options) as path:
-                reader = READERS.get(path.suffix.lower(), _read_text)
-                for table in reader(path, Path(file).name, options, notices):
-                    name = table.name if isinstance(table, Table) else table.table.name
-                    found[file, name] = table
+                reader = READERS.get(path.suffix.lower(), read_text)
+                tables = reader(path, Path(file).name, options, notices)
         except NoTable as error:
             problems.append(error)
             notices.ignored[file] = f"no table: {error.message}"
-    if len(files) > 1:
-        for (file, name), table in [*found.items()]:
-            if isinstance(table, TopRow) and table.table.rows < 2:
-                notices.ignored[name] = "no table: it has one line"
-                del found[file, name]
+            continue
+        for table in tables:
+            if len(files) > 1 and isinstance(table, TopRow) and not table.below.rows:
+                notices.ignored[table.name] = "no table: it has one line"
+            else:
+                found[file, table.name] = table
     if problems and not found:
         raise problems[0]
-    return _joined(name_columns(found, options, notices))
+    named = name_columns(found, options, notices)
+    return _joined(dict(zip(found, named, strict=True)))
 
 
 @contextmanager
@@ -89,10 +89,6 @@ def _decompressed(path: Path, name: str, options: ReadOptions) -> Iterator[Path]
 
 
 # 1. Readers.
-def _read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> Sequence[TopRow]:
-    return [read_text(path, name, options, notices)]
-
-
 def _read_arrow(path: Path, name: str, options: ReadOptions, notices: Notices) -> Sequence[Table]:
     """Return the table of a file of Parquet or Arrow; an index of pandas that numbers rows is none."""
     try:
@@ -103,8 +99,7 @@ def _read_arrow(path: Path, name: str, options: ReadOptions, notices: Notices) -
             found=first_problem(error),
             steps=f"write it with pandas: frame.to_parquet({path.with_suffix('.parquet').name!r})",
         ) from error
-    indices = [key for key in columns if _INDEX.fullmatch(key)]
-    for key in indices:
+    for key in filter(_INDEX.fullmatch, [*columns]):
         index = columns.pop(key)
         if not pa.types.is_integer(index.type):
             columns["index"] = index
@@ -142,32 +137,31 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
     options.check_memory(_BYTES_PER_JSON_BYTE * path.stat().st_size, name)
     text = decode_text(path.read_bytes(), name, options.params.encoding)
     is_lines = path.suffix.lower() in _JSON_LINES
-    numbers = [0]
-    rows = []
+    lines = text.split("\n")
+    numbers = [number for number, line in enumerate(lines, 1) if line.strip()] if is_lines else []
+    if is_lines:
+        text = ",\n".join(lines[number - 1] for number in numbers).join("[]")
     try:
-        if is_lines:
-            for number, line in enumerate(text.split("\n"), 1):
-                if line.strip():
-                    numbers.append(number)
-                    rows.append(json.loads(line))
-        else:
-            rows = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        location = f"{name}, line {numbers[-1]}" if is_lines else name
-        raise DamagedInput(f"{location}: no JSON.", found=first_problem(error)) from error
-    if isinstance(rows, dict):
-        are_objects = all(isinstance(row, dict) for row in rows.values())
+        rows = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        line = [*numbers, *numbers[-1:]][line - 1] if numbers else line
+        raise DamagedInput(f"{name}, line {line}: no JSON.", found=first_problem(error)) from error
+    if isinstance(rows, dict) and not any(isinstance(row, list) for row in rows.values()):
         rows = [
-            {"id": key, **(row if are_objects else {"label": row})} for key, row in rows.items()
+            {"id": key, **(row if isinstance(row, dict) else {"label": row})}
+            for key, row in rows.items()
         ]
-    if not rows or not all(isinstance(row, dict) for row in rows):
+    is_table = isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)
+    if not is_table or len(numbers) not in {0, len(rows)}:
         raise NoTable(
             f"{name} has no list of objects, such as [{{'source': 0, 'target': 1}}].",
             steps=f"write it with pandas: frame.to_json({name!r}, orient='records')",
         )
     keys = dict.fromkeys(chain.from_iterable(rows))
+    options.check_memory(8 * len(keys) * len(rows), name)
     columns = {key: [row.get(key) for row in rows] for key in keys}
-    facts = {"row_word": "line", "lines": np.array(numbers[1:])} if is_lines else _ROWS_FROM_0
+    facts = {"row_word": "line", "lines": np.array(numbers)} if is_lines else _ROWS_FROM_0
     return [table_of_arrays(name, columns, notices.ignored, **facts)]
 
 
@@ -176,7 +170,7 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys((*_PARQUET, ".arrow", ".feather", ".ipc"), _read_arrow),
     **dict.fromkeys((*_JSON_LINES, ".json"), _read_json),
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), read_workbook),
-    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt", ".edges"), _read_text),
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt", ".edges"), read_text),
 }
 
 
@@ -208,29 +202,27 @@ def _joined(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
 
 def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
     """Return the rows of several files, with the columns ``FILE``, ``STEM`` and ``FOLDER``."""
-    names = []
-    for file, table in group:
-        path = PurePosixPath(file)
-        sheet = table.name.partition(f"{path.name}, ")[2]
-        names.append((file, sheet or path.name.partition(".")[0], str(path.parent).strip(".")))
     tables = [table for _, table in group]
-    rows = np.repeat(np.arange(len(tables)), [table.rows for table in tables])
+    counts = [table.rows for table in tables]
     columns = {}
     for column in tables[0].columns:
         parts = [table.columns[column] for table in tables]
         if len({part.type for part in parts}) > 1:
             parts = [pc.cast(part, pa.string()) for part in parts]
         columns[column] = pa.concat_arrays(parts)
-    for column, texts in zip((FILE, STEM, FOLDER), zip(*names, strict=True), strict=True):
-        columns[column] = pa.array(texts, pa.string()).take(pa.array(rows))
+    paths = [PurePosixPath(file) for file, _ in group]
+    sheets = [t.name.partition(f"{path.name}, ")[2] for t, path in zip(tables, paths, strict=True)]
+    stems = [
+        sheet or path.name.partition(".")[0] for sheet, path in zip(sheets, paths, strict=True)
+    ]
+    folders = [str(path.parent).removeprefix(".") for path in paths]
+    for column, texts in ((FILE, [*map(str, paths)]), (STEM, stems), (FOLDER, folders)):
+        columns[column] = pa.array(texts).take(np.repeat(np.arange(len(counts)), counts))
     lines = [
         table.lines + np.arange(table.rows) if isinstance(table.lines, int) else table.lines
         for table in tables
     ]
+    locations = [table.name for table in tables for _ in range(table.rows)]
     return replace(
-        tables[0],
-        name=name,
-        columns=columns,
-        lines=np.concatenate(lines),
-        locations=[tables[row].name for row in rows],
+        tables[0], name=name, columns=columns, lines=np.concatenate(lines), locations=locations
     )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain, islice, pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +19,7 @@ from kmip_data.pipelines.own.table import Table
 from kmip_data.text import list_names
 
 UNNAMED = "unnamed "  #: begins the names of columns without a name
+COMPARED = 20  #: first tables, and their first columns, in which cells are looked for
 SAMPLED_ROWS = 1_000  #: first rows, which show whether a column has values
 _KNOWN = {
     *chain.from_iterable(known_names.END_NAMES),
@@ -29,19 +29,7 @@ _KNOWN = {
     *(known_names.PART_NAME, known_names.DIRECTION_NAME, "smiles", "weight", "x", "z"),
 }
 _MISSING = {
-    "NA",
-    "N/A",
-    "n/a",
-    "NaN",
-    "nan",
-    "NULL",
-    "null",
-    "None",
-    "none",
-    "?",
-    "-",
-    "#N/A",
-    "<NA>",
+    *("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "?", "-", "#N/A", "<NA>")
 }
 #: Number in any notation, date, time or boolean.
 _VALUE = re.compile(
@@ -51,31 +39,32 @@ _VALUE = re.compile(
 )
 
 
+class NoTable(DamagedInput):
+    """A file that is prose, no text, or a single line: other files may be the tables."""
+
+
 @dataclass(frozen=True)
 class TopRow:
     """Table without names, whose first row may have them."""
 
-    table: Table  #: all rows
+    cells: Sequence[str]  #: cells of the first row
+    below: Table  #: rows below it
+    whole: Callable[[], Table]  #: returns all rows
     comment: Sequence[str] = ()  #: cells of the comment above, which may be names, too
-    rest: Table | None = None  #: rows below the first, if they have other types
 
-    @cached_property
-    def cells(self) -> list[str]:
-        """Cells of the first row."""
-        return [str(column[0].as_py() or "") for column in self.table.columns.values()]
+    @property
+    def name(self) -> str:
+        """Name of the table."""
+        return self.below.name
 
-    @cached_property
-    def below(self) -> Table:
-        """Rows below the first."""
-        lines = self.table.lines
-        columns = {name: column[1:] for name, column in self.table.columns.items()}
-        lines = lines + 1 if isinstance(lines, int) else lines[1:]
-        return self.rest or replace(self.table, columns=columns, lines=lines)
+    def named(self, has_names: bool | None) -> Table:
+        """Return the rows below the names, or all rows of a table without names."""
+        return with_names(self.below, self.cells) if has_names else self.whole()
 
 
 def name_columns(
-    tables: Mapping[str, Table | TopRow], options: ReadOptions, notices: Notices
-) -> dict[str, Table]:
+    tables: Mapping[tuple[str, str], Table | TopRow], options: ReadOptions, notices: Notices
+) -> list[Table]:
     """Return the tables with the names in their first rows; what stays open is a question.
 
     The parameter ``header`` decides a single table, and each of several that is a question.
@@ -86,37 +75,37 @@ def name_columns(
     if options.described is not None:
         known.update(role.column for role in options.described.columns)
     given = {"yes": True, "no": False}.get(params.header or "")
-    named: dict[str, Table] = {k: v for k, v in tables.items() if isinstance(v, Table)}
-    open_tables: dict[str, TopRow] = {}
-    for name, top in tables.items():
+
+    named = {key: table for key, table in tables.items() if isinstance(table, Table)}
+    undecided: dict[tuple[str, str], TopRow] = {}
+    for key, top in tables.items():
         if isinstance(top, Table):
             continue
-        if top.comment and _has_known_name(top.comment, top.table, known):
-            named[name] = with_names(top.table, top.comment)
-            continue
         has_names = given if given is not None and len(tables) == 1 else _has_names(top, known)
-        if has_names is None:
-            open_tables[name] = top
+        if top.comment and _has_known_name(top.comment, top.below, known):
+            named[key] = with_names(top.whole(), top.comment)
+        elif has_names is None:
+            undecided[key] = top
         else:
-            named[name] = with_names(top.below, top.cells) if has_names else top.table
+            named[key] = top.named(has_names)
 
-    bodies = {**named, **{name: top.below for name, top in open_tables.items()}}
-    for name, top in open_tables.items():
-        others = [table for other, table in bodies.items() if other != name]
+    bodies = {**named, **{key: top.below for key, top in undecided.items()}}
+    for key, top in undecided.items():
+        others = [table for other, table in islice(bodies.items(), COMPARED) if other != key]
         has_names = given
-        if given is None and any(_occurs(top.cells, table) for table in others):
+        if has_names is None and any(_occurs(top.cells, table) for table in others):
             has_names = False
-        elif given is None and _has_ids_of(top.below, others):
+        elif has_names is None and _has_ids_of(top.below, others):
             has_names = True
-        if has_names is None:
-            has_names = not _occurs(top.cells, top.below)
+        elif has_names is None:
+            has_names = len(top.cells) > 1 and not _occurs(top.cells, top.below)
             question = (
-                f"{top.table.location(0)} may be names of columns or data: "
+                f"{top.whole().location(0)} may be names of columns or data: "
                 f"{list_names(top.cells, 200)}: header=yes for names, header=no for data"
             )
             notices.questions[question] = Setting(header="yes" if has_names else "no")
-        named[name] = with_names(top.below, top.cells) if has_names else top.table
-    return {name: named[name] for name in tables}
+        named[key] = top.named(has_names)
+    return [named[key] for key in tables]
 
 
 def with_names(table: Table, names: Sequence[str]) -> Table:
@@ -125,16 +114,15 @@ def with_names(table: Table, names: Sequence[str]) -> Table:
     Raises ``DamagedInput`` if two columns have the same name.
     """
     columns: dict[str, pa.Array] = {}
-    for position, (name, column) in enumerate(zip(names, table.columns.values(), strict=True)):
-        if not name and column.null_count == len(column) > 0:
-            continue
+    for i, (name, column) in enumerate(zip(names, table.columns.values(), strict=True)):
         if name in columns:
             raise DamagedInput(
-                f"{table.name}: columns {names.index(name) + 1} and {position + 1} are called {name!r}.",
+                f"{table.name}: columns {names.index(name) + 1} and {i + 1} are called {name!r}.",
                 found=list_names(names, 500),
                 steps="rename one of them in the first line",
             )
-        columns[name or f"{UNNAMED}{position}"] = column
+        if name or column.null_count < len(column):
+            columns[name or f"{UNNAMED}{i}"] = column
     return replace(table, columns=columns, has_names=True)
 
 
@@ -143,79 +131,67 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
     columns = [*top.below.columns.values()]
     filled = [cell for cell in top.cells if cell and cell not in _MISSING]
     numbers = [cell for cell in filled if _VALUE.fullmatch(cell)]
-    if not top.below.rows:
-        return False if numbers else _has_known_name(filled, top.below, known) or None
-    if len(numbers) == len(filled):
-        # A data frame of numbers has the names 0, 1, 2, …
-        are_positions = top.cells == [*map(str, range(len(columns)))] and len(columns) > 1
-        return are_positions and all(map(_has_fractions, columns))
-
-    # 1. Years and numbers that count up may be names.
     counts_up = len(numbers) > 1 and all(map(str.isdecimal, numbers))
     counts_up = counts_up and all(int(b) - int(a) == 1 for a, b in pairwise(numbers))
+    if len(numbers) == len(filled):
+        # A data frame has the names 0, 1, 2, …, and a matrix those of its rows behind an empty cell.
+        is_matrix = [*top.cells] == ["", *numbers] and columns[0].null_count == 0
+        is_matrix &= counts_up or [*map(str, columns[0].to_pylist())] == numbers
+        is_frame = counts_up and numbers[0] == "0" and len(numbers) == len(columns)
+        return is_matrix or (is_frame and all(map(_has_fractions, columns)))
+
+    # 1. A text above values, or a known name that is no value: names, next to which numbers may be
+    #    years or count up.
     may_be_names = counts_up or all(re.fullmatch("[12][0-9]{3}", number) for number in numbers)
-    # 2. A text above values, or a known name that is no value of the table.
-    is_above_values = any(
-        cell in filled and cell not in numbers and _has_only_values(column)
-        for cell, column in zip(top.cells, columns, strict=True)
-    )
-    if is_above_values or _has_known_name(filled, top.below, known):
-        return True if may_be_names else None
-    # 3. Data is as the rows below, and its texts differ from categories.
+    pairs = [*zip(top.cells, columns, strict=True)]
+    words = {*filled} - {*numbers}
+    is_above_values = any(cell in words and _has_only_values(column) for cell, column in pairs)
+    if is_above_values or _has_known_name(top.cells, top.below, known):
+        return may_be_names or None
+    # 2. Data occurs again below, and names differ from categories.
     if not may_be_names or len({*filled}) < len(filled):
         return False
-    if any(_occurs([cell], column) for cell, column in zip(top.cells, columns, strict=True)):
+    if any(_occurs([cell], column) for cell, column in pairs):
         return False
+    is_apart = len(filled) == len(columns) and not _occurs(filled, top.below)
     texts = [column for column in columns if not _has_only_values(column)]
-    if not _occurs(filled, top.below) and len(filled) == len(columns):
-        repeat = all(2 * pc.count_distinct(column).as_py() <= len(column) for column in texts)
-        if repeat:
-            return True
-    return None
+    repeat = all(0 < 2 * pc.count_distinct(text).as_py() <= len(text) for text in texts)
+    return (is_apart and repeat) or None
 
 
 def _has_known_name(names: Sequence[str], below: Table, known: set[str]) -> bool:
     likely = [name for name in names if normalized(name) in _KNOWN or name in known]
-    likely = [name for name in likely if not _VALUE.fullmatch(name)]
-    return bool(likely) and not _occurs(likely, below)
+    return any(likely) and not any(map(_VALUE.fullmatch, likely)) and not _occurs(likely, below)
 
 
-def _occurs(cells: Sequence[str], rows: Table | pa.Array) -> bool:
+def _occurs(cells: Iterable[str], rows: Table | pa.Array) -> bool:
     """True if a column has one of these cells."""
     texts = pa.array([cell for cell in cells if cell and cell not in _MISSING], pa.string())
     columns = rows.columns.values() if isinstance(rows, Table) else [rows]
-    return len(texts) > 0 and any(
-        pc.any(pc.is_in(column, value_set=texts)).as_py()
-        for column in columns
-        if pa.types.is_string(column.type)
-    )
+    same = pa.chunked_array([column for column in columns if column.type == texts.type], texts.type)
+    return len(texts) > 0 and bool(pc.any(pc.is_in(same, value_set=texts)).as_py())
 
 
 def _has_ids_of(below: Table, others: Sequence[Table]) -> bool:
-    """True if all first cells of a column of texts are in a column of another table."""
-    heads = [
-        c[:SAMPLED_ROWS].drop_null() for c in below.columns.values() if not _has_only_values(c)
-    ]
-    columns = [column for table in others for column in table.columns.values()]
+    """True if the first cells of a column of texts are in a column of another table."""
+    columns = [column for table in others for column in islice(table.columns.values(), COMPARED)]
     return any(
-        len(head) > 0 and pc.all(pc.is_in(head, value_set=column)).as_py()
-        for head in heads
+        pc.all(pc.is_in(head, value_set=column)).as_py()
+        for text in islice(below.columns.values(), COMPARED)
+        if len(head := text[:SAMPLED_ROWS].drop_null()) and not _has_only_values(head)
         for column in columns
         if column.type == head.type
     )
 
 
 def _has_only_values(column: pa.Array) -> bool:
-    """True if all first cells of a column are numbers, dates or booleans, or missing."""
+    """True if the first cells of a column are numbers, dates or booleans, or missing."""
     head = column[:SAMPLED_ROWS].drop_null()
     if not pa.types.is_string(head.type):
         return len(head) > 0
-    texts = {*pc.unique(head).to_pylist()} - _MISSING
+    texts = {*head.to_pylist()} - _MISSING
     return bool(texts) and all(map(_VALUE.fullmatch, texts))
 
 
 def _has_fractions(column: pa.Array) -> bool:
-    if pa.types.is_floating(column.type):
-        return True
-    head = column[:SAMPLED_ROWS]
-    return pa.types.is_string(head.type) and bool(pc.any(pc.match_substring(head, ".")).as_py())
+    return any("." in str(cell) for cell in column[:SAMPLED_ROWS].to_pylist())

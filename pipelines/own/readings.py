@@ -100,7 +100,9 @@ class Readings:
                 # A column of the numbers of the rows, in order, is a feature unless its name is one of ids.
                 if rows:
                     found = [reading for reading in found if not self._counts_rows(reading)]
-                yield from [*found, *rows] or self._readings_within_graphs(edges, nodes)
+                if not found:
+                    rows = [*self._readings_within_graphs(edges, nodes)] or rows
+                yield from [*found, *rows]
 
     def _counts_rows(self, reading: Reading) -> bool:
         cells = self.ids.of(reading.nodes, reading.node).cells
@@ -139,7 +141,7 @@ class Readings:
         """Return the columns of the edges that lie in a key, with the number of its ids in each."""
         given = [name for name in (self.params.source, self.params.target) if name]
         # A column that both tables have, and that is no key, links their rows: it names graphs.
-        links = {*key.table.columns} - {key.name}
+        links = {*key.table.columns} - {key.name} if key.table.has_names else set()
         free = [name for name in self.free(edges) if name not in {*given, *links}]
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:

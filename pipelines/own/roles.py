@@ -262,18 +262,17 @@ class _RolesFinder:
     def _with_table(self, roles: Roles, table: Table) -> Roles:
         """Return the roles with another table: of columns of the nodes, of graphs, or a legend of classes."""
         keys = self.readings.keys(table)
+        graphs = [found for key in keys if (found := self._graph_columns(roles, table, key))]
+        is_named = any(found["graph"] in _names(roles) for found in graphs)
         nodes = roles.nodes
-        if nodes is not None and roles.first_row is None and not roles.graph_columns.get("node"):
+        if nodes is not None and roles.first_row is None and not is_named:
             ids = self.ids.of(nodes, roles.node)
             for key in keys:
-                if ids.covered(self.ids.of(table, key)) is not None:
+                if ids.is_key and ids.covered(self.ids.of(table, key)) is not None:
                     rows = self.ids.of(table, key).positions(ids.cells)
                     return replace(roles, nodes=with_columns(nodes, table, rows, key))
-        if roles.graphs is None:
-            for key in keys:
-                columns = self._graph_columns(roles, table, key)
-                if columns:
-                    return replace(roles, graphs=table, graph_columns=columns)
+        if roles.graphs is None and graphs:
+            return replace(roles, graphs=table, graph_columns=graphs[0])
         if legend := _legend(table, keys):
             self.findings.attributes.legends[table.name] = legend
         else:
@@ -327,6 +326,12 @@ class _RolesFinder:
         return replace(
             roles, graph_columns={level: columns.get(level, "") for level in roles.tables}
         )
+
+
+def _names(roles: Roles) -> set[str]:
+    """Return the names of all columns that are neither the ids nor the ends."""
+    found = {name for table in roles.tables.values() for name in table.columns}
+    return found - {roles.node, *roles.ends}
 
 
 def _agrees(pair: Ends, given: Ends) -> bool:

@@ -118,7 +118,7 @@ def table_of_arrays(
 def _as_arrow(values: Any) -> pa.Array:
     """Return values (R,) as an array; values of several types become texts, and others structs."""
     try:
-        array = pa.array(values, from_pandas=True) if not isinstance(values, _ARROW) else values
+        array = values if isinstance(values, _ARROW) else pa.array(values, from_pandas=True)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         if any(isinstance(value, list | tuple | set | dict | np.ndarray) for value in values):
             return pa.array([{}] * len(values))
@@ -128,30 +128,20 @@ def _as_arrow(values: Any) -> pa.Array:
 
 def _typed_columns(name: str, cells: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     """Yield a column of strings, numbers, booleans or dates, or several of lists of one length."""
-    is_type = pa.types
     kind = cells.type
-    if is_type.is_list(kind) or is_type.is_large_list(kind) or is_type.is_fixed_size_list(kind):
-        widths = pc.unique(pc.list_value_length(cells)).to_pylist()
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        width, *others = pc.unique(pc.list_value_length(cells)).to_pylist() or [0]
         flat = cells.flatten()
-        if len(widths) == 1 and widths[0] and _is_number(flat.type):
-            for position in range(widths[0]):
-                rows = np.arange(position, len(flat), widths[0])
-                yield f"{name}_{position}", flat.take(rows)
-    elif is_type.is_string(kind) or is_type.is_large_string(kind) or is_type.is_string_view(kind):
-        texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
-        yield name, pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-    elif is_type.is_null(kind) or is_type.is_time(kind):
-        yield name, pc.cast(cells, pa.string())
-    elif is_type.is_duration(kind):
-        yield name, pa.array([cell and str(cell) for cell in cells.to_pylist()], pa.string())
-    elif is_type.is_decimal(kind) or is_type.is_float16(kind):
+        if width and not others and pa.types.is_primitive(flat.type):
+            for position in range(width):
+                yield f"{name}_{position}", flat[position:].take(np.arange(0, len(flat), width))
+    elif pa.types.is_decimal(kind) or pa.types.is_float16(kind):
         yield name, pc.cast(cells, pa.float64())
-    elif is_type.is_timestamp(kind):
+    elif pa.types.is_timestamp(kind):
         days = pc.cast(cells, pa.date32())
         yield name, days if pc.cast(days, kind).equals(cells) else cells
-    elif _is_number(kind) or is_type.is_date(kind):
+    elif pa.types.is_primitive(kind) and not pa.types.is_duration(kind):
         yield name, cells
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+    elif pa.types.is_null(kind) or "string" in str(kind):
+        texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
+        yield name, pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)

@@ -6,10 +6,12 @@ import codecs
 import csv
 import mmap
 import re
+import statistics
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +23,7 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.text import decode_text
-from kmip_data.pipelines.own.headers import TopRow
+from kmip_data.pipelines.own.headers import NoTable, TopRow
 from kmip_data.pipelines.own.table import Table
 from kmip_data.text import count_with_noun
 
@@ -30,21 +32,19 @@ SEPARATORS = ("\t", ";", ",", "|", BLANKS)  #: in order of preference
 SAMPLED_LINES = 100  #: first lines, which determine the separator
 MAX_COLUMNS = 65_536
 _NO_SEPARATOR = "\x1f"  #: separator of a text with one column
-_BLOCK_BYTES = 2**20
-#: Memory of a byte: of UTF-8, of a text that is decoded first, and of cells as Python's texts.
-_BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 2, 4, 24
+_BLOCK_BYTES = 2**22  #: bytes that are parsed at once, and the length of the longest row
+#: Peak memory of a byte, measured with 10⁶ edges: of UTF-8 that is mapped, of a copy, and of texts in Python.
+_BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 3, 5, 25
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line that Excel writes
 _COMMENT_OR_BLANK = re.compile(rb"^[ \t]*(?:(?:[#%]|//)[^\n]*)?\n", re.MULTILINE)
 _MAY_BEGIN_COMMENT = np.isin(np.arange(256), list(b"#%/ \t\n"))
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?")
 
 Buffer = bytes | mmap.mmap
-Quoting = int  #: ``csv.QUOTE_MINIMAL``, or ``csv.QUOTE_NONE`` if quotes are characters like others
+Quoting = Literal[
+    0, 3
+]  #: ``csv.QUOTE_MINIMAL``, or ``csv.QUOTE_NONE`` if quotes are characters like others
 Cells = tuple[list[pa.Array], Sequence[int] | I64]  #: columns, and the number of each row's line
-
-
-class NoTable(DamagedInput):
-    """A file that is prose, no text, or a single line: other files may be the tables."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Rows:
         return self.data[:end].decode("utf-8", "replace").split("\n")[:-1]
 
 
-def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> TopRow:
+def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> list[TopRow]:
     """Return the table of a text, whose first row may have the names of its columns.
 
     Raises ``NoTable`` if it is none, and ``DamagedInput`` with the line for another number of cells
@@ -83,8 +83,13 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
 
     if sample[0].count(separator) >= MAX_COLUMNS:
         raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
+    if separator == BLANKS and "{'" in sample[0]:
+        raise DamagedInput(
+            f"{name}, line {rows.numbers[0]}: a dictionary, as networkx.write_edgelist writes it.",
+            steps="networkx.write_weighted_edgelist(graph, 'edges.txt')",
+        )
     is_csv = _quote_whole_cells(rows.data, separator)
-    quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
+    quoting: Quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
     cells = _read_with_arrow(rows, separator, quoting) if is_csv or quoting else None
     if cells is None:
         options.check_memory(_BYTES_IN_PYTHON * len(rows.data), name)
@@ -92,8 +97,10 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
     columns, numbers = cells
     # Spreadsheets write lines of separators below the last row.
     end = len(columns[0])
-    while end > 1 and not any(column[end - 1].is_valid for column in columns):
-        end -= 1
+    if not any(column[-1].is_valid for column in columns):
+        end = 1 + max(
+            [0, *(np.flatnonzero(c.is_valid())[-1] for c in columns if c.null_count < end)]
+        )
     table = Table(
         name,
         {str(i): column[:end] for i, column in enumerate(columns)},
@@ -101,7 +108,14 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
         lines=numbers.start if isinstance(numbers, range) else np.asarray(numbers)[:end],
         separator=separator.strip(_NO_SEPARATOR),
     )
-    return TopRow(table, comment=_cells_of_comment(rows, separator, len(columns)))
+    below = replace(
+        table,
+        columns={key: column[1:] for key, column in table.columns.items()},
+        lines=table.lines + 1 if isinstance(table.lines, int) else table.lines[1:],
+    )
+    first = [column[0].as_py() or "" for column in columns]
+    comment = _cells_of_comment(rows, separator, len(columns))
+    return [TopRow(first, below, lambda: table, comment)]
 
 
 # 1. The lines that are rows.
@@ -115,8 +129,8 @@ def _read_rows(path: Path, name: str, options: ReadOptions) -> tuple[Rows, str]:
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     is_utf16 = data[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
-    if b"\0" in data[:4096] and not is_utf16:
-        raise NoTable(f"{name} is no text.", steps="leave it out")
+    if data[:1] == b"<" or (b"\0" in data[:4096] and not is_utf16):
+        raise NoTable(f"{name} is no delimited text.", steps="leave it out")
     if not _is_utf8_with_lf(data):
         options.check_memory(_BYTES_DECODED * size, name)
         data = decode_text(data[:], name, options.params.encoding).encode()
@@ -131,22 +145,19 @@ def _read_rows(path: Path, name: str, options: ReadOptions) -> tuple[Rows, str]:
     characters = np.frombuffer(data, np.uint8)
     beginnings = characters[1:][characters[:-1] == ord("\n")]
     if _MAY_BEGIN_COMMENT[characters[:1]].any() or _MAY_BEGIN_COMMENT[beginnings].any():
+        options.check_memory(_BYTES_DECODED * size, name)
         return _without_comments(name, data[:], first), separator
     return Rows(name, data, range(first, sys.maxsize), {}), separator
 
 
 def _is_utf8_with_lf(data: Buffer) -> bool:
-    decoder = codecs.getincrementaldecoder("utf-8")()
+    ends = pa.py_buffer(np.array([0, len(data)]))
+    text = pa.LargeStringArray.from_buffers(1, ends, pa.py_buffer(data))
     try:
-        for start in range(0, len(data), _BLOCK_BYTES):
-            block = data[start : start + _BLOCK_BYTES]
-            if b"\r" in block:
-                return False
-            decoder.decode(block)
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
         return False
-    return data[:3] != codecs.BOM_UTF8
+    return data.find(b"\r") < 0 and data[:3] != codecs.BOM_UTF8
 
 
 def _without_comments(name: str, data: bytes, first: int) -> Rows:
@@ -207,8 +218,10 @@ def _find_separator(lines: Sequence[str], name: str) -> str:
     """
     widths: dict[str, list[int]] = {}
     fitting: dict[str, list[list[str]]] = {}
-    layouts = [(separator, csv.QUOTE_MINIMAL) for separator in SEPARATORS]
-    for separator, quoting in (*layouts, ("\t", csv.QUOTE_NONE)):
+    layouts: list[tuple[str, Quoting]] = [
+        (separator, csv.QUOTE_MINIMAL) for separator in SEPARATORS
+    ]
+    for separator, quoting in [*layouts, ("\t", csv.QUOTE_NONE)]:
         try:
             rows = [record for record, _ in _records(lines, separator, quoting)]
         except csv.Error:
@@ -228,11 +241,11 @@ def _find_separator(lines: Sequence[str], name: str) -> str:
 
     if all(counts[0] == 1 for counts in widths.values()):
         return _NO_SEPARATOR
-    regular = {
-        separator: max((counts.count(width) for width in {*counts} - {1}), default=0)
-        for separator, counts in widths.items()
-    }
-    best = max(regular, key=lambda separator: regular[separator])
+    regular = {}
+    for separator, counts in widths.items():
+        width = statistics.mode(counts)
+        regular[separator] = counts.count(width) if width > 1 else 0
+    best = max(regular, key=regular.__getitem__)
     if 2 * regular[best] < len(lines):
         raise NoTable(
             f"{name}: its lines have different numbers of cells, whatever separates them.",
@@ -281,7 +294,7 @@ def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | No
         names = [*map(str, range(len(first)))]
         table = arrow_csv.read_csv(
             pa.BufferReader(pa.py_buffer(data)),
-            arrow_csv.ReadOptions(column_names=names, block_size=4 * _BLOCK_BYTES),
+            arrow_csv.ReadOptions(column_names=names, block_size=_BLOCK_BYTES),
             arrow_csv.ParseOptions(
                 delimiter=separator,
                 quote_char='"' if has_quotes else False,
@@ -301,14 +314,15 @@ def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | No
     ):
         return None
     has_blanks = any(data.find(blank) >= 0 for blank in (b" ", b"\t"))
-    columns = []
-    while table.num_columns:  # the parts of a column are freed once they are joined
-        column = table.column(0)
-        table = table.remove_column(0)
+    columns = table.columns
+    del table  # so that the parts of a column are freed once they are joined
+    for i, column in enumerate(columns):
+        texts = column.combine_chunks()
         if has_blanks:
-            column = pc.utf8_trim_whitespace(column)
-            column = pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
-        columns.append(column.combine_chunks())
+            texts = pc.utf8_trim_whitespace(texts)
+            texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+        columns[i] = texts
+        del column
     return columns, rows.numbers
 
 

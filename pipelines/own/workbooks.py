@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,10 @@ def read_workbook(path: Path, name: str, options: ReadOptions, notices: Notices)
         filled = [any(cell is not None for cell in row) for row in sheet.rows]
         numbers = np.flatnonzero(filled[top:]) + top + 1
         rows = [sheet.rows[number - 1] for number in numbers]
-        whole = _table_of_rows(table, rows, numbers, notices)
-        tables.append(TopRow(whole, rest=_table_of_rows(table, rows[1:], numbers[1:], notices)))
+        whole = partial(_table_of_rows, table, rows, numbers, notices)
+        below = _table_of_rows(table, rows[1:], numbers[1:], notices)
+        first = ["" if cell is None else str(cell).strip() for cell in rows[0]]
+        tables.append(TopRow(first, below, whole))
     if not tables:
         raise DamagedInput(f"{name} has no cell.", steps="write a table into a sheet")
     return tables

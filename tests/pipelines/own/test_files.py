@@ -121,6 +121,7 @@ NAMES = {
     "known names": "from,to\na,b\nc,d\n",
     "year above fractions": "Exporter,Importer,2021\nDE,FR,1.5\nDE,FR,2.5\nFR,DE,1\nFR,DE,3\n",
     "positions above fractions": "0,1,2\n0.5,1.5,2.5\n1.5,0.5,1.0\n",
+    "names of a matrix": ",3,1,7\n3,0,1,1\n1,1,0,0\n7,1,0,0\n",
     "categories": "land,sort\nDE,x\nFR,y\nDE,y\nFR,x\n",
     "comment": "# source target weight\na b 1\nb c 2\n",
 }
@@ -175,8 +176,9 @@ def test_ids_of_another_table_tell_names_from_edges(tmp_path, first):
         ("id,id\n1,2\n", "table.csv: columns 1 and 2 are called 'id'."),
         ("id,x\n1,2\n#3,4\n", "table.csv, line 3: a comment with as many cells as a row."),
         ("id,x\n1,caf\udce9\n", "table.csv, line 2: the text is not in utf-8."),
+        ("0 1 {'w': 1}\n1 2 {'w': 2}\n", "table.csv, line 1: a dictionary"),
         ("", "table.csv is empty."),
-        ("\0\1\2", "table.csv is no text."),
+        ("\0\1\2", "table.csv is no delimited text."),
     ],
 )
 def test_faults_name_the_line(tmp_path, text, problem):
