@@ -68,7 +68,7 @@ def read_numbers(texts: pa.Array) -> Readings:
 
 
 def shown_sign(texts: pa.Array) -> DecimalSign | None:
-    """Return the decimal sign that texts prove, as 0,5 does; ``None`` if they prove none."""
+    """Return the decimal sign that texts (n,) prove, as 0,5 does; ``None`` if they prove none."""
     for part in (texts[:_SAMPLED_ROWS], texts):
         signs = [sign for sign in SIGNS if sign in read_numbers(part)]
         if len(signs) == 1:
@@ -77,14 +77,14 @@ def shown_sign(texts: pa.Array) -> DecimalSign | None:
 
 
 def common_unit(texts: pa.Array) -> str:
-    """Return the text behind most of the first numbers, such as %; empty if there is none."""
+    """Return the text behind most of the first of texts (n,), such as %; empty if there is none."""
     matches = map(_WITH_UNIT.fullmatch, texts[:_SAMPLED_ROWS].to_pylist())
     units = Counter(match[1] for match in matches if match)
     return max(units, key=units.__getitem__, default="")
 
 
 def without_unit(texts: pa.Array, unit: str) -> pa.Array:
-    """Return numbers without the unit that they have behind them."""
+    """Return numbers (n,) without the unit that they have behind them."""
     return pc.replace_substring_regex(texts, rf"\s*{re.escape(unit)}$", "")
 
 
@@ -102,7 +102,7 @@ def match_notations(texts: pa.Array) -> Bools:
 
 
 def all_match(texts: pa.Array, pattern: str) -> bool:
-    """True if all texts match a pattern; the first are tried before the others."""
+    """True if all texts (n,) match a pattern; the first are tried before the others."""
     parts = (texts[:_SAMPLED_ROWS], texts)
     return all(
         pc.all(pc.match_substring_regex(part, pattern), min_count=0).as_py() for part in parts
