@@ -505,7 +505,6 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
 LABELS_OF_APPS = [(f"app_{number:03d}", "xy"[number % 2]) for number in range(6)]
 #: Tables of two columns that do not say whether their first line has names.
 TABLES_OF_APPS = {
-    "an object": {"labels_json": json.dumps(dict(LABELS_OF_APPS))},
     "records": {
         "l_json": json.dumps([{"file": f"{name}.dot", "label": x} for name, x in LABELS_OF_APPS])
     },
@@ -515,8 +514,8 @@ TABLES_OF_APPS = {
 
 
 @pytest.mark.parametrize("case", TABLES_OF_APPS)
-def test_labels_next_to_graph_files_are_objects_or_have_two_columns(tmp_path, case):
-    write_graph_files(tmp_path, 6, "json" if case == "an object" else "dot")
+def test_labels_next_to_graph_files_have_two_columns(tmp_path, case):
+    write_graph_files(tmp_path, 6, "dot")
     write_files(tmp_path, notes_txt="about\nprograms\n", **TABLES_OF_APPS[case])
     names = [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*")]
     label = "1" if case == "no names" else "label"
@@ -551,7 +550,7 @@ def test_a_label_of_rows_that_name_no_graph_file_is_refused(tmp_path):
 def test_lists_of_ids_are_the_parts_of_a_split(tmp_path, kind):
     """Of nodes by id, of graphs by key or name of file; a line that is none of them is an error.
 
-    One object has the lists next to graphs in JSON, as a file there has the labels.
+    One object has the lists next to graphs in JSON.
     """
     folder = tmp_path / "t"
     names = [f"app_{number:03d}" for number in range(9)]
@@ -620,7 +619,6 @@ def test_a_table_with_a_role_is_no_legend(tmp_path):
         {"kinds_csv": "code,title\n3,fish\n2,bird\n1,ant\n"},
         {"kinds_csv": "code,class,colour\n3,fish,#00f\n2,bird,#0f0\n1,ant,#f00\n"},
         {"legend_txt": "1 ant\n2 bird\n3 fish\n4 cat\n"},
-        {"legend_json": '{"1": "ant", "2": "bird", "3": "fish"}'},
         {"kinds_xlsx": workbook_of({"Code": [3, 2, 1], "Title": ["fish", "bird", "ant"]})},
     ],
 )

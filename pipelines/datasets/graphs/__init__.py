@@ -263,7 +263,7 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
         inferred = params.inferred
         given_parts = {} if params.masks is None else {MASK_SPLIT: params.masks}
         columns = inferred.description.model_dump(mode="json", exclude_defaults=True)
-        kinds = kinds_of_features(inferred.description, inferred.record_schema)
+        kinds = kinds_of_features(inferred.description)
         statistics = {"files": {**inferred.summary, "columns": columns}, "kinds": kinds}
         return CardAdditions(statistics, inferred.summary["warnings"], given_parts)
 

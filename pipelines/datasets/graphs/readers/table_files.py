@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -30,10 +31,6 @@ from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
     levels_of_matrices,
 )
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
-from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
-    FeatureIndices,
-    read_feature_indices,
-)
 from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfTables
 from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
@@ -56,6 +53,8 @@ _EXPECTED = (
 )
 #: Endings of texts that are meant as tables; others may be notes.
 TABLE_SUFFIXES = {".csv", ".tsv", ".tab", ".gz", ".json"}
+#: Beginning of an object of JSON whose first value is a list.
+_LISTS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"[^"]*"\s*:\s*\[')
 _ONE_LINE = "no table: it has one line"  #: reason to ignore a text
 
 
@@ -75,7 +74,6 @@ def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
     """Yield the graphs; all tables are in memory."""
-    feature_files: list[FeatureIndices] = []
     names = [
         name
         for name in files
@@ -83,16 +81,10 @@ def read(
     ]
     attributes = findings.attributes
     attributes.legends |= legends_in(folder, names if len(names) > 1 else [])
-    attributes.legends |= legends_in(folder, [name for name in files if name not in names])
     for name in files:
-        if name in names:
-            continue
-        if name in attributes.legends:
-            findings.notices.ignored[name] = "its codes are not those of the classes"
-        elif indices := read_feature_indices(folder / name, options):
-            feature_files.append(indices)
-        else:
-            findings.notices.ignored[name] = "it has no list of feature indices"
+        if name not in names:
+            _refuse_lists(name, decompressed_head(folder / name))
+            findings.notices.ignored[name] = "JSON, but no list of objects"
     tables = _read_tables(folder, names, options, findings.notices)
     is_only_table = len(tables) == 1
     attributes.legends |= legends_of_sheets(tables)
@@ -107,8 +99,18 @@ def read(
         levels = assign_levels(tables, options, findings.notices, values)
         ask_about_files(levels, options.params, findings.notices)
     yield from graphs_from_tables(
-        levels, options, findings, feature_files, values=values, is_only_table=is_only_table
+        levels, options, findings, values=values, is_only_table=is_only_table
     )
+
+
+def _refuse_lists(name: str, head: bytes) -> None:
+    """Refuse JSON with a list for each node, such as MUSAE's features, given its first bytes."""
+    if _LISTS.match(head):
+        raise DamagedInput(
+            f"{name} is JSON with a list for each name, which is not read.",
+            steps=f"join its values to the table of nodes: value = json.load(open({name!r})); "
+            "pandas.get_dummies(pandas.Series(value).explode()).groupby(level=0).max()",
+        )
 
 
 def _read_tables(
