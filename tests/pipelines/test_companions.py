@@ -438,7 +438,7 @@ def test_lists_and_a_column_of_parts_are_the_split(scans):
     for name in ("train", "test", "val"):
         (scans / f"{name}.txt").unlink()
     rows = "".join(f"scan_{n},{['train', 'dev', 'test', ''][n % 4]}\n" for n in range(12))
-    table = rows.replace("dev", "Validierung").replace("train", "Training").replace("\n", ",dry\n")
+    table = rows.replace("dev", "Validation").replace("train", "Training").replace("\n", ",dry\n")
     for name, content in {
         "split": "file,split\n" + rows,
         "Teil": "file,Teil,note\n" + table,
@@ -449,7 +449,7 @@ def test_lists_and_a_column_of_parts_are_the_split(scans):
         sizes = [len(kmip_data.open(name, part)) for part in ("train", "val", "test")]
         assert sizes == [3, 3, 3]
         assert ("parts.csv: not used: note;" in done.out) == (name == "Teil")
-    write(scans, {"parts.csv": content.replace("Validierung", "fal")})
+    write(scans, {"parts.csv": content.replace("Validation", "fal")})
     message = build(scans, "typo").err
     assert "parts.csv: 'Teil' has the value 'fal', which is no part" in message
     command = re.search("next: kmip-data (.*)", message)[1]
