@@ -35,7 +35,7 @@ _THOUSANDS_SEPARATORS = ",. '\u2019\xa0\u202f"
 _EXPONENT = r"(?:[eE][+-]?\d+)?"
 #: Number with or without groups of three digits, and with a comma or a point.
 _NUMBER = re.compile(
-    rf"[+-]?(?:\d{{1,3}}(?:[{_THOUSANDS_SEPARATORS}]\d{{3}})+|\d*)(?:[.,]\d*)?{_EXPONENT}"
+    rf"(?=[+-]?[.,]?\d)[+-]?(?:\d{{1,3}}(?:[{_THOUSANDS_SEPARATORS}]\d{{3}})+|\d*)(?:[.,]\d*)?{_EXPONENT}"
 )
 #: Integer part of such a number; no group begins with 0.
 _INTEGER_PART = re.compile(rf"[+-]?(?:[1-9]\d{{0,2}}(?:[{_THOUSANDS_SEPARATORS}]\d{{3}})+|\d*)")
@@ -48,7 +48,7 @@ _AMBIGUOUS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
 
 def is_written_number(text: str) -> bool:
     """True for a number in any notation, such as 1.234,5 or 1 234."""
-    return _NUMBER.fullmatch(text) is not None and any(map(str.isdigit, text))
+    return _NUMBER.fullmatch(text) is not None
 
 
 def is_ambiguous(number: str) -> bool:

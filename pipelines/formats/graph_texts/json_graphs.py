@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import PurePath
 from typing import Any
 
 import networkx as nx
@@ -14,13 +15,6 @@ from kmip_data.errors import DamagedInput
 _GRAPH_KEY = re.compile(
     rb'"(?:(?:adjacency|elements|nodes|links|data)"\s*:\s*[\[{]|(?:directed|multigraph)"\s*:\s*[tf])'
 )
-#: Key of another layout -> Python that writes its ``value`` as files that a build reads.
-_CONVERSIONS = {
-    "adjacency": "json.dump(networkx.node_link_data(networkx.adjacency_graph(value)), open('graph.json', 'w'))",
-    "elements": "[pandas.DataFrame([row['data'] for row in rows]).to_csv(f'{level}.csv', index=False) "
-    "for level, rows in value['elements'].items()]",
-}
-_CONVERSION_OF_NAMES = "pandas.Series(value, name='label').rename_axis('name').to_csv('labels.csv')"
 
 
 def is_json_table(head: bytes) -> bool:
@@ -46,18 +40,51 @@ def parse_json_graphs(data: bytes, name: str) -> list[Any]:
 
 def _build_graph(value: Any, name: str) -> Any:
     """Return the graph of a JSON object."""
-    keys = list(value) if isinstance(value, dict) else []
+    layout = value if isinstance(value, dict) else {}
     # networkx before 3.4 wrote links.
-    edges = next((key for key in ("links", "edges") if key in keys), "")
-    if "nodes" not in keys or not edges:
-        conversions = [_CONVERSIONS[key] for key in keys if key in _CONVERSIONS]
+    edges = "links" if "links" in layout else "edges"
+    if not isinstance(layout.get("nodes"), list) or not _are_edges(layout.get(edges)):
         raise DamagedInput(
             f"{name} is JSON, but neither a graph of node_link_data nor a list of objects.",
-            found=f"the keys {keys[:10]}",
-            steps=f"in Python: value = json.load(open({name!r})); {(*conversions, _CONVERSION_OF_NAMES)[0]}",
+            expected="edges such as {'source': 0, 'target': 1}",
+            found=repr(layout.get(edges, [*layout]))[:100],
+            steps=f"in Python: value = json.load(open({name!r})); {_conversion(layout, edges, name)}",
         )
-    _unify_end_types(value, edges)
-    return nx.node_link_graph(value, edges=edges)
+    _unify_end_types(layout, edges)
+    return nx.node_link_graph(layout, edges=edges)
+
+
+def _conversion(layout: dict[str, Any], edges: str, name: str) -> str:
+    """Return Python that writes the object ``value`` of another layout as files that a build reads."""
+    if "adjacency" in layout:
+        return "json.dump(networkx.node_link_data(networkx.adjacency_graph(value)), open('graph.json', 'w'))"
+    if "elements" in layout:
+        return (
+            "[pandas.DataFrame([row['data'] for row in rows]).to_csv(f'{level}.csv', index=False) "
+            "for level, rows in value['elements'].items()]"
+        )
+    if edges in layout:
+        return (
+            f"pandas.DataFrame(value[{edges!r}]).to_csv('edges.csv', index=False), and call the "
+            "columns of the ends source and target"
+        )
+    table = f"{PurePath(name).stem}.csv"
+    if not layout:  # a list of pairs
+        return (
+            f"pandas.DataFrame(value, columns=['source', 'target']).to_csv({table!r}, index=False)"
+        )
+    if all(isinstance(row, dict) for row in layout.values()):
+        return (
+            f"pandas.DataFrame.from_dict(value, orient='index').to_csv({table!r}, index_label='id')"
+        )
+    return f"pandas.Series(value, name='label').rename_axis('name').to_csv({table!r})"
+
+
+def _are_edges(rows: Any) -> bool:
+    """True for a list of objects with both ends of an edge."""
+    return isinstance(rows, list) and all(
+        isinstance(row, dict) and {"source", "target"} <= {*row} for row in rows
+    )
 
 
 def _unify_end_types(value: dict[str, Any], edges: str) -> None:

@@ -204,17 +204,27 @@ def test_damaged_gml_is_refused(text: str, message: str) -> None:
         parse_gml(text, "a.gml")
 
 
-@pytest.mark.parametrize("layout", ["adjacency_data", "cytoscape_data", "names"])
+PATH = nx.path_graph(3)
+#: JSON that is refused, and the parameters of a build after its conversion.
+OTHER_JSON = {
+    "adjacency": (nx.adjacency_data(PATH), {}),
+    "cytoscape": (nx.cytoscape_data(PATH), {"node": "id"}),
+    "pairs": ([[0, 1], [1, 2]], {}),
+    "rows by name": ({"e1": {"from": 0, "to": 1}, "e2": {"from": 1, "to": 2}}, {}),
+    "other ends": ({"nodes": [{"key": 0}], "edges": [{"n1": 0, "n2": 1}]}, None),
+    "labels": ({"a": "x", "b": "y"}, None),
+}
+
+
+@pytest.mark.parametrize("layout", OTHER_JSON)
 def test_other_json_is_refused_with_python_that_converts_it(layout, tmp_path, monkeypatch):
-    graph = nx.path_graph(3)
-    value = dict.fromkeys("ab", 1) if layout == "names" else getattr(nx, layout)(graph)
+    value, parameters = OTHER_JSON[layout]
     folder = write_files(tmp_path / "a", a_json=json.dumps(value))
     with pytest.raises(DamagedInput, match=r"a\.json is JSON, but neither") as caught:
         read_files(folder)
     monkeypatch.chdir(folder)
-    python = caught.value.steps[0].removeprefix("in Python: ")
+    python = caught.value.steps[0].removeprefix("in Python: ").partition(", and call")[0]
     exec(python, {"json": json, "networkx": nx, "pandas": pd})
-    if layout != "names":
-        (folder / "a.json").unlink()
-        node = {"node": "id"} if layout == "cytoscape_data" else {}
-        assert read_files(folder, **node).first.num_nodes == 3
+    (folder / "a.json").unlink()
+    if parameters is not None:
+        assert read_files(folder, **parameters).first.num_nodes == 3
