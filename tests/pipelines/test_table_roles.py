@@ -635,3 +635,18 @@ def test_a_legend_names_the_classes_and_is_no_table_of_nodes_or_graphs(tmp_path,
     params, _ = build_in_memory(folder, *names, label=("none",))
     (line,) = params.inferred.summary["ignored"]
     assert line.startswith(next(iter(legend)).replace("_", "."))
+
+
+def test_a_table_that_others_refer_to_has_no_ends(tmp_path):
+    """Numbers in a table of nodes may be ids of a third table, too."""
+    numbers = range(12)
+    nodes = "ort,farbe,form\n" + "".join(f"{n},{n % 4},{n % 3}\n" for n in numbers)
+    edges = "von,nach,strecke\n" + "".join(f"{n},{(n + 1) % 12},{n}.5\n" for n in numbers)
+    other = "nummer,titel\n" + "".join(f"{n},t{n}\n" for n in range(4))
+    folder = write_files(tmp_path / "t", fahrten_csv=edges, orte_csv=nodes, ziele_csv=other)
+    with pytest.raises(DamagedInput, match="may be two pairs") as caught:
+        read_files(folder)
+    assert (
+        read_files(folder, **parse_remedy(caught.value)).files["direction"]
+        == "from 'von' to 'nach'"
+    )

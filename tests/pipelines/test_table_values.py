@@ -460,6 +460,8 @@ def test_percentages_are_numbers_and_name_their_sign(tmp_path):
 def test_codes_and_numbers_with_other_units_are_text(tmp_path, cells):
     got = read_files(table_of(tmp_path / "a", cells))
     assert len(got.schema.column("node/x").fields) == 2
+    has_warning = any("have the unit 'km'" in line for line in got.files["warnings"])
+    assert has_warning == ("1 km" in cells)
 
 
 def test_all_words_among_numbers_are_reported_at_once(tmp_path):
