@@ -1,4 +1,4 @@
-"""Numbers as people write them: decimal signs, groups of thousands and percent signs."""
+"""Numbers as people write them: decimal signs, groups of thousands and units."""
 
 from __future__ import annotations
 
@@ -44,6 +44,11 @@ _PLAIN = re.compile(rf"[+-]?\d+(?:\.0)?{_EXPONENT}")
 _FRACTION = re.compile(rf"(\d*)({_EXPONENT})")
 #: Number whose only point or comma may be either sign: three digits follow, and no 0 leads.
 _AMBIGUOUS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
+#: Number behind a sign of a currency, or before a word, which a blank separates if it is one letter.
+_WITH_UNIT = re.compile(
+    r"(?P<sign>[+-]?)(?:(?P<currency>[€$£¥₹])\s*)?(?P<number>[\d.,](?:.*\d[.,]?)?)"
+    r"(?(currency)|\s*(?P<unit>(?<=\s)[^\W\d]|[^\w\s.,'+-]|[^\d\s.,'+-]\S+))"
+)
 
 
 def is_written_number(text: str) -> bool:
@@ -101,7 +106,12 @@ def normalize_number(number: str, decimal: str) -> str | None:
     return f"{digits}.{rest}" if rest else digits
 
 
-def without_percent(text: str) -> str:
-    """Return the number of a text such as ``12 %``; other texts unchanged."""
-    number = text.removesuffix("%").rstrip()
-    return number if is_written_number(number) else text
+def split_unit(text: str) -> tuple[str, str]:
+    """Return the number and the unit of a text such as ``190 km/h``, ``12%`` or ``€ 5``.
+
+    The unit is empty if there is none. A letter is one only behind a blank: ``5m`` may be a name.
+    """
+    match = _WITH_UNIT.fullmatch(text)
+    if match is None or is_written_number(text) or not is_written_number(match["number"]):
+        return text, ""
+    return match["sign"] + match["number"], match["currency"] or match["unit"] or ""

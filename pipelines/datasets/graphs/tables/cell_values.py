@@ -23,7 +23,7 @@ from kmip_data.pipelines.formats.written_numbers import (
     is_written_number,
     normalize_number,
     shown_decimal_signs,
-    without_percent,
+    split_unit,
 )
 from kmip_data.text import count_with_noun
 
@@ -80,7 +80,7 @@ class CellValues(NamedTuple):
 
     numbers: F64 | None
     strings: Array = np.empty(0, object)  #: (R,), empty for missing values
-    unit: str = ""  #: percent sign behind the numbers, or nothing
+    unit: str = ""  #: unit of the numbers, or nothing
 
     @property
     def is_missing(self) -> Bools:
@@ -138,7 +138,7 @@ def read_values(column: TableColumn, *, is_target: bool) -> CellValues:
     elif _are_booleans(distinct_filled):
         numbers = np.array([_BOOLEANS.get(string.lower(), np.nan) for string in filled])
     else:
-        written, unit = _split_percent_signs(filled)
+        written, unit = _split_units(filled)
         numbers = _parse_numbers(column, written)
     if numbers is not None:
         numbers = _replace_missing(numbers, "f", params)
@@ -256,17 +256,13 @@ def _point_may_separate_thousands(table: Table) -> bool:
     return table.separator == ";" or table.has_decimal_commas
 
 
-def _split_percent_signs(strings: Array) -> tuple[Array, str]:
-    """Return strings (R,) without the percent sign that most of them have, and the sign.
-
-    Next to numbers without the sign, they are text.
-    """
-    numbers = np.array([*map(without_percent, strings)], object)
-    has_percent = numbers != strings
-    is_plain = [is_written_number(string) for string in set(strings)]
-    if has_percent.sum() <= (strings != "").sum() / 2 or any(is_plain):
+def _split_units(strings: Array) -> tuple[Array, str]:
+    """Return strings (R,) without the unit that all of them have, and the unit; text if they differ."""
+    split = {string: split_unit(string) for string in {*strings} - {""}}
+    units = {unit for _, unit in split.values()}
+    if len(units) != 1:
         return strings, ""
-    return numbers, "%"
+    return np.array([split[string][0] if string else "" for string in strings], object), units.pop()
 
 
 def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:

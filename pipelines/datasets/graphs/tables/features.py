@@ -37,7 +37,6 @@ _DATE = re.compile(
     r"(?: [\d:.+ -]*(?:gmt|utc)?)?",
     re.IGNORECASE,
 )
-_WITH_UNIT = re.compile(r"[+-]?\d[\d.,]*\s*([^\s\d][^\s]*)")
 
 
 def decide_feature_role(column: TableColumn, values: CellValues, role: ColumnRole) -> ColumnRole:
@@ -63,11 +62,6 @@ def decide_feature_role(column: TableColumn, values: CellValues, role: ColumnRol
         categories = np.array(column.categories)
     if _ask_about_categories(column, categories, counts):
         return role
-    units = {match and match[1] for match in map(_WITH_UNIT.fullmatch, categories)}
-    if len(units) == 1 and None not in units:
-        column.notices.warnings.append(
-            f"{column.table.name}: the numbers of {column.name!r} have the unit {units.pop()!r}, so they are text"
-        )
     nullable = bool((strings == "").any())
     return role.model_copy(
         update={"use": "category", "categories": tuple(categories.tolist()), "nullable": nullable}

@@ -26,7 +26,7 @@ from kmip_data.pipelines.formats.written_numbers import (
     DecimalSign,
     is_written_number,
     shown_decimal_signs,
-    without_percent,
+    split_unit,
 )
 from kmip_data.text import is_likely_typo, list_names, nearest_name
 
@@ -185,9 +185,10 @@ class Table:
             return set()
         cells = cells.dropna()
         sample = cells[:_SAMPLED_CELLS].map(str).str.strip()
-        if sum(map(is_written_number, map(without_percent, sample))) <= len(sample) / 2:
+        if sum(is_written_number(split_unit(text)[0]) for text in sample) <= len(sample) / 2:
             return set()
-        return shown_decimal_signs(map(without_percent, cells.map(str).str.strip().unique()))
+        texts = cells.map(str).str.strip().unique()
+        return shown_decimal_signs(split_unit(text)[0] for text in texts)
 
     def as_written(self, name: str) -> pd.Series:
         """Return a column as integers if all are written canonically, and as strings otherwise."""
