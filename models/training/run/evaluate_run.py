@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,26 +50,29 @@ class Evaluation:
     class_scores: list[ClassScores]
     #: True if ``result.json`` was edited after it was written.
     edited: bool
+    #: keys that differ from the run, as ``KEY=VALUE``
+    settings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Evaluation({self.run.name}, {format_metric_by_part(self.result.metric, self.metrics)})"
 
     @property
     def equals_result(self) -> bool | None:
-        """True if the metrics are exactly those in ``result.json``; ``None`` on other data."""
+        """True if the metrics are exactly those in ``result.json``; ``None`` on other data or settings."""
         same_build = self.build.card.key == self.result.build_key
-        if not same_build or self.split.digests != self.result.split.digests:
+        same_split = self.split.digests == self.result.split.digests
+        if not same_build or not same_split or self.settings:
             return None
-        return self.metrics == self.result.metrics
+        return self.metrics == {part: self.result.metrics.get(part) for part in self.metrics}
 
     def check(self) -> None:
         """Raise ``CheckFailed`` if a metric differs from ``result.json`` by more than :data:`TOLERANCE`."""
         if self.equals_result is not False:
             return
         differing = []
-        for part, values in self.result.metrics.items():
-            for name, written in values.items():
-                measured = self.metrics.get(part, {}).get(name, math.nan)
+        for part, values in self.metrics.items():
+            for name, written in self.result.metrics.get(part, {}).items():
+                measured = values.get(name, math.nan)
                 if not math.isclose(measured, written, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
                     differing.append(f"{part} {name} {measured:.6g}, not {written:.6g}")
         if differing:
@@ -87,6 +91,7 @@ class Evaluation:
             "build": str(self.build.path),
             "split": self.split.model_dump(),
             "device": self.device,
+            "settings": self.settings,
             "best_epoch": self.result.best_epoch,
             "metrics": self.metrics,
             "standard_errors": self.standard_errors,
@@ -101,12 +106,13 @@ class Evaluation:
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
         part = [*self.metrics][-1]
         rows = "all labelled rows" if part == ALL_RECORDS else f"split {self.split.name!r}"
+        title = f"{card.dataset}{card.coverage_suffix}, {rows}; weights of epoch {epoch}"
         lines = [
             metrics_table(
                 self.metrics, {part: self.standard_errors}, loss_title=self.result.loss_title
             ),
             class_table(self.class_scores, card.class_names, part),
-            f"{card.dataset}{card.coverage_suffix}, {rows}; weights of epoch {epoch}",
+            "; ".join([title, *self.settings]),
             ERROR_NOTE if self.standard_errors else "",
         ]
         if self.equals_result is not None:
@@ -123,6 +129,8 @@ def evaluate(
     *,
     dataset: str | None = None,
     sample: bool = False,
+    split: str | None = None,
+    settings: Sequence[str] = (),
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
 ) -> Evaluation:
@@ -140,6 +148,11 @@ def evaluate(
         are evaluated, or the parts of a split that is published or comes from its files.
     sample
         Use the sample of a ``dataset`` given by name.
+    split
+        Only part to evaluate: ``train``, ``val``, ``test``, or ``all`` for all records.
+    settings
+        Keys to change as ``KEY=VALUE``, of those that leave names and shapes of the weights alone
+        (:attr:`~kmip_data.models.components.Component.test_keys`), such as ``model.attention.k=5``.
     device
         ``auto``, ``cpu`` or ``cuda``; the run's own setting if ``None``.
 
@@ -153,12 +166,19 @@ def evaluate(
         A batch does not fit into memory.
     """
     opened = open_run(
-        run, dataset=dataset, sample=sample, home=home, device=device, command="evaluate"
+        run,
+        dataset=dataset,
+        sample=sample,
+        home=home,
+        device=device,
+        split=split,
+        settings=settings,
+        command="evaluate",
     )
     last_part = opened.parts[-1]
-    split = RunSplit(name=last_part, rule=last_part, parameters={}, digests={})
+    evaluated_split = RunSplit(name=last_part, rule=last_part, parameters={}, digests={})
     if last_part != ALL_RECORDS:
-        split = RunSplit.from_data(opened.data)
+        evaluated_split = RunSplit.from_data(opened.data)
     with opened.load_module() as module:
         device_of_run = torch.device(opened.device.type)
         accumulated = accumulate_metrics(
@@ -171,10 +191,11 @@ def evaluate(
         run=opened.folder,
         result=opened.result,
         build=opened.data.build,
-        split=split,
+        split=evaluated_split,
         device=opened.device.name,
         metrics=metrics,
         standard_errors=errors,
         class_scores=class_scores,
         edited=is_edited(opened.folder),
+        settings=tuple(settings),
     )

@@ -20,7 +20,8 @@ from kmip_data.graphs.city_columns import is_city
 from kmip_data.models.precision import autocast
 from kmip_data.models.training import self_check
 from kmip_data.models.training.config.adapt_preset import level_of_column
-from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.config import COMPONENT_SECTIONS
+from kmip_data.models.training.config.overrides import apply_overrides, read_config
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import ALL_RECORDS, RunData, with_task_defaults
@@ -59,6 +60,7 @@ class OpenedRun:
     result: RunResult
     data: RunData
     device: Device
+    part: str | None  #: only part to evaluate; None: all
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -66,6 +68,8 @@ class OpenedRun:
 
         A drawn split only divides the data that a network is trained on.
         """
+        if self.part is not None:
+            return (self.part,)
         data = self.data
         is_other = data.build.card.key != self.result.build_key
         if is_other and (not data.split_name or data.split.rule in DRAWN_RULES):
@@ -105,6 +109,8 @@ def open_run(
     sample: bool = False,
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
+    split: str | None = None,
+    settings: Sequence[str] = (),
     targets: bool = True,
     command: str | None = None,
 ) -> OpenedRun:
@@ -125,6 +131,7 @@ def open_run(
     if hasattr(config.model.attention, "search"):
         attention = config.model.attention.model_copy(update={"search": "auto"})
         config = config.with_values("model", attention=attention)
+    config = _with_test_settings(config, settings)
     if selected.type == "cuda":
         self_check.check_gpu_before_run(config.model, selected.name)
 
@@ -167,6 +174,8 @@ def open_run(
             steps=Command("kmip-data predict {} --dataset", folder, data.build.path),
         )
     _check_fit(data, result, home)
+    if split is not None:
+        data.check_part(split)
     if dataset is None and data.build.card.key != result.build_key:
         build = data.build
         steps = steps_for_moved_build(config, home)
@@ -177,7 +186,27 @@ def open_run(
             f"on {result.build_key}.",
             steps=steps,
         )
-    return OpenedRun(folder, config, result, data, selected)
+    return OpenedRun(folder, config, result, data, selected, split)
+
+
+def _with_test_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
+    """Return ``config`` with ``settings``; refuse keys that could change what the weights mean."""
+    changed = apply_overrides(config, settings)
+    allowed = [
+        f"model.{section}.{key}"
+        for section in COMPONENT_SECTIONS
+        for key in sorted(getattr(config.model, section).test_keys)
+    ]
+    for setting in settings:
+        key = setting.partition("=")[0].strip()
+        if key not in allowed:
+            raise UsageError(
+                f"{key} cannot change at test.",
+                expected=", ".join(allowed) or "no setting: the weights fix all keys of this network",
+                found=setting,
+                steps=Setting({key: None}),
+            )
+    return changed
 
 
 def _describe_other_targets(dataset: str, card: Card, result: RunResult) -> str:
