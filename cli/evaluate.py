@@ -22,7 +22,7 @@ from kmip_data.cli.shared.targets import RUN
 @click.argument("run", type=RUN, is_eager=True)  # before --dataset, whose error names it
 @trained_model_options
 @part_option("Part of the split.  [default: each]", "all")
-@set_option("Key to change at test, such as model.attention.k=5; may be repeated.", "settings")
+@set_option("Key to change at test, such as model.attention.k=5; may be repeated.")
 @click.option(
     "--by-class",
     is_flag=True,

@@ -82,8 +82,10 @@ def logit_factor(temperature: str, queries: Tensor, keys: Tensor) -> Tensor | fl
     factors = []
     rows_per_block = max(1, MAX_STORED_WEIGHTS // keys[..., 0].numel())
     for block in queries.split(rows_per_block, dim=-2):
-        logits = block.float() @ keys.float().mT / math.sqrt(keys.shape[-1])
-        entropy = torch.special.entr(logits.softmax(-1)).sum(-1, keepdim=True)
+        logits = block @ keys.mT / math.sqrt(keys.shape[-1])
+        # Half precision loses long sums.
+        weights = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        entropy = torch.special.entr(weights).sum(-1, keepdim=True)
         factor = torch.zeros_like(entropy)
         for coefficient in ADAPTIVE_TEMPERATURE:
             factor = factor * entropy + coefficient

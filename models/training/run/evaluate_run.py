@@ -51,17 +51,17 @@ class Evaluation:
     #: True if ``result.json`` was edited after it was written.
     edited: bool
     #: keys that differ from the run, as ``KEY=VALUE``
-    settings: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Evaluation({self.run.name}, {format_metric_by_part(self.result.metric, self.metrics)})"
 
     @property
     def equals_result(self) -> bool | None:
-        """True if the metrics are exactly those in ``result.json``; ``None`` on other data or settings."""
+        """True if the metrics are exactly those in ``result.json``; ``None`` on other data or with overrides."""
         same_build = self.build.card.key == self.result.build_key
         same_split = self.split.digests == self.result.split.digests
-        if not same_build or not same_split or self.settings:
+        if not same_build or not same_split or self.overrides:
             return None
         return self.metrics == {part: self.result.metrics.get(part) for part in self.metrics}
 
@@ -91,7 +91,7 @@ class Evaluation:
             "build": str(self.build.path),
             "split": self.split.model_dump(),
             "device": self.device,
-            "settings": self.settings,
+            "overrides": self.overrides,
             "best_epoch": self.result.best_epoch,
             "metrics": self.metrics,
             "standard_errors": self.standard_errors,
@@ -112,7 +112,7 @@ class Evaluation:
                 self.metrics, {part: self.standard_errors}, loss_title=self.result.loss_title
             ),
             class_table(self.class_scores, card.class_names, part),
-            "; ".join([title, *self.settings]),
+            "; ".join([title, *self.overrides]),
             ERROR_NOTE if self.standard_errors else "",
         ]
         if self.equals_result is not None:
@@ -130,7 +130,7 @@ def evaluate(
     dataset: str | None = None,
     sample: bool = False,
     split: str | None = None,
-    settings: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
 ) -> Evaluation:
@@ -150,7 +150,7 @@ def evaluate(
         Use the sample of a ``dataset`` given by name.
     split
         Only part to evaluate: ``train``, ``val``, ``test``, or ``all`` for all records.
-    settings
+    overrides
         Keys to change as ``KEY=VALUE``, of those that leave names and shapes of the weights alone
         (:attr:`~kmip_data.models.components.Component.test_keys`), such as ``model.attention.k=5``.
     device
@@ -172,7 +172,7 @@ def evaluate(
         home=home,
         device=device,
         split=split,
-        settings=settings,
+        overrides=overrides,
         command="evaluate",
     )
     last_part = opened.parts[-1]
@@ -197,5 +197,5 @@ def evaluate(
         standard_errors=errors,
         class_scores=class_scores,
         edited=is_edited(opened.folder),
-        settings=tuple(settings),
+        overrides=tuple(overrides),
     )

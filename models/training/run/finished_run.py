@@ -110,7 +110,7 @@ def open_run(
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
     split: str | None = None,
-    settings: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     targets: bool = True,
     command: str | None = None,
 ) -> OpenedRun:
@@ -131,7 +131,7 @@ def open_run(
     if hasattr(config.model.attention, "search"):
         attention = config.model.attention.model_copy(update={"search": "auto"})
         config = config.with_values("model", attention=attention)
-    config = _with_test_settings(config, settings)
+    config = _with_test_overrides(config, overrides)
     if selected.type == "cuda":
         self_check.check_gpu_before_run(config.model, selected.name)
 
@@ -189,21 +189,21 @@ def open_run(
     return OpenedRun(folder, config, result, data, selected, split)
 
 
-def _with_test_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
-    """Return ``config`` with ``settings``; refuse keys that could change what the weights mean."""
-    changed = apply_overrides(config, settings)
+def _with_test_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """Return ``config`` with ``overrides``; refuse keys that could change what the weights mean."""
+    changed = apply_overrides(config, overrides)
     allowed = [
         f"model.{section}.{key}"
         for section in COMPONENT_SECTIONS
         for key in sorted(getattr(config.model, section).test_keys)
     ]
-    for setting in settings:
-        key = setting.partition("=")[0].strip()
+    for override in overrides:
+        key = override.partition("=")[0].strip()
         if key not in allowed:
             raise UsageError(
                 f"{key} cannot change at test.",
                 expected=", ".join(allowed) or "no setting: the weights fix all keys of this network",
-                found=setting,
+                found=override,
                 steps=Setting({key: None}),
             )
     return changed

@@ -124,7 +124,7 @@ def predict(
     split: str | None = None,
     dataset: str | None = None,
     sample: bool = False,
-    settings: Sequence[str] = (),
+    overrides: Sequence[str] = (),
     home: str | os.PathLike[str] | Home | None = None,
     device: str | None = None,
 ) -> Predictions:
@@ -142,7 +142,7 @@ def predict(
         sample=sample,
         home=home,
         device=device,
-        settings=settings,
+        overrides=overrides,
         targets=False,
         command="predict",
     )
