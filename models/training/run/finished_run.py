@@ -202,7 +202,8 @@ def _with_test_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConf
         if key not in allowed:
             raise UsageError(
                 f"{key} cannot change at test.",
-                expected=", ".join(allowed) or "no setting: the weights fix all keys of this network",
+                expected=", ".join(allowed)
+                or "no setting: the weights fix all keys of this network",
                 found=override,
                 steps=Setting({key: None}),
             )

@@ -224,9 +224,7 @@ def hop_distances(edge_index: I64, nodes: int, sources: I64) -> F64:
     return distance
 
 
-def _reduce_distances(
-    edge_index: I64, nodes: int, reduce: Callable[[I64, F64], Array]
-) -> Array:
+def _reduce_distances(edge_index: I64, nodes: int, reduce: Callable[[I64, F64], Array]) -> Array:
     """Return ``reduce(sources, distances)`` of all nodes, (N,), without all distances in memory."""
     bounds = range(SOURCES_PER_BLOCK, nodes, SOURCES_PER_BLOCK)
     blocks = np.split(np.arange(nodes), bounds)
