@@ -81,7 +81,7 @@ def logit_factor(temperature: str, queries: Tensor, keys: Tensor) -> Tensor | fl
 
     factors = []
     rows_per_block = max(1, MAX_STORED_WEIGHTS // keys[..., 0].numel())
-    for block in queries.split(rows_per_block, dim=-2):
+    for block in torch.split(queries, rows_per_block, dim=-2):
         logits = block @ keys.mT / math.sqrt(keys.shape[-1])
         # Half precision loses long sums.
         weights = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
@@ -186,9 +186,13 @@ class TransformerAttention(nn.Module):
                 if self.temperature != "none":
                     queries = queries * logit_factor(self.temperature, queries, keys)
                 if self.k:
-                    by_head = (operand.flatten(0, 1) for operand in (queries, keys, values))
-                    chosen = kmip_attention(*by_head, self.k, dropout=dropout)
-                    attended = chosen.view_as(values)
+                    attended = kmip_attention(
+                        queries.flatten(0, 1),
+                        keys.flatten(0, 1),
+                        values.flatten(0, 1),
+                        self.k,
+                        dropout=dropout,
+                    ).view_as(values)
                 else:
                     attended = _dense_attention(queries, keys, values, dropout)
                 by_node = attended.transpose(1, 2).flatten(0, 1)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Build
 from kmip_data.errors import CheckFailed
 from kmip_data.models.training.data.run_data import ALL_RECORDS
 from kmip_data.models.training.metric_text import (
@@ -21,7 +20,7 @@ from kmip_data.models.training.metric_text import (
     metrics_table,
 )
 from kmip_data.models.training.metrics import ClassScores
-from kmip_data.models.training.run.finished_run import open_run
+from kmip_data.models.training.run.finished_run import RunOptions, open_run
 from kmip_data.models.training.run.result import RunResult, RunSplit, is_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.models.training.run.training_module import (
@@ -127,12 +126,8 @@ class Evaluation:
 def evaluate(
     run: str | os.PathLike[str],
     *,
-    dataset: str | None = None,
-    sample: bool = False,
     split: str | None = None,
-    overrides: Sequence[str] = (),
-    home: str | os.PathLike[str] | Home | None = None,
-    device: str | None = None,
+    **options: Unpack[RunOptions],
 ) -> Evaluation:
     """Evaluate the best weights of ``run`` on its own data or on another build.
 
@@ -165,16 +160,7 @@ def evaluate(
     OutOfResources
         A batch does not fit into memory.
     """
-    opened = open_run(
-        run,
-        dataset=dataset,
-        sample=sample,
-        home=home,
-        device=device,
-        split=split,
-        overrides=overrides,
-        command="evaluate",
-    )
+    opened = open_run(run, split=split, command="evaluate", **options)
     last_part = opened.parts[-1]
     evaluated_split = RunSplit(name=last_part, rule=last_part, parameters={}, digests={})
     if last_part != ALL_RECORDS:
@@ -197,5 +183,5 @@ def evaluate(
         standard_errors=errors,
         class_scores=class_scores,
         edited=is_edited(opened.folder),
-        overrides=tuple(overrides),
+        overrides=tuple(options.get("overrides", ())),
     )

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import torch
 
@@ -17,10 +18,10 @@ from kmip_data.errors import Command, Setting, Step, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.targets import target_column, target_type_of
 from kmip_data.graphs.city_columns import is_city
+from kmip_data.models.config import COMPONENT_SECTIONS
 from kmip_data.models.precision import autocast
 from kmip_data.models.training import self_check
 from kmip_data.models.training.config.adapt_preset import level_of_column
-from kmip_data.models.config import COMPONENT_SECTIONS
 from kmip_data.models.training.config.overrides import apply_overrides, read_config
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
@@ -49,6 +50,16 @@ from kmip_data.text import count_with_noun
 
 #: Rules of splits that are drawn, not stored with the data.
 DRAWN_RULES = {"random", "scaffold", "spatial", "stratified"}
+
+
+class RunOptions(TypedDict, total=False):
+    """Data, device and keys with which a finished run is opened; see ``evaluate``."""
+
+    dataset: str | None
+    sample: bool
+    home: str | os.PathLike[str] | Home | None
+    device: str | None
+    overrides: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -105,14 +116,10 @@ class OpenedRun:
 def open_run(
     run: str | os.PathLike[str],
     *,
-    dataset: str | None = None,
-    sample: bool = False,
-    home: str | os.PathLike[str] | Home | None = None,
-    device: str | None = None,
     split: str | None = None,
-    overrides: Sequence[str] = (),
     targets: bool = True,
     command: str | None = None,
+    **options: Unpack[RunOptions],
 ) -> OpenedRun:
     """Open a finished run with its own or other compatible data.
 
@@ -120,18 +127,21 @@ def open_run(
     ``targets=False``, the data need no targets. ``command`` is the subcommand to suggest
     in errors, if it takes ``--dataset``.
     """
-    home = Home.locate(home)
+    dataset = options.get("dataset")
+    sample = options.get("sample", False)
+    home = Home.locate(options.get("home"))
     folder = find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     result = read_result(folder)
 
     # 1. Device. All search backends return the same bits, and the run's may need another device.
-    selected = choose_device(device or config.system.device)
+    selected = choose_device(options.get("device") or config.system.device)
     check_precision(config.training.precision, selected, finished=True)
     if hasattr(config.model.attention, "search"):
         attention = config.model.attention.model_copy(update={"search": "auto"})
         config = config.with_values("model", attention=attention)
-    config = _with_test_overrides(config, overrides)
+    if overrides := options.get("overrides"):
+        config = _with_test_overrides(config, overrides)
     if selected.type == "cuda":
         self_check.check_gpu_before_run(config.model, selected.name)
 
