@@ -20,13 +20,13 @@ class TransformerComponent(MultiHeadComponent):
     kind: Literal["transformer"] = Field(default="transformer", description="full attention")
     dropout: Fraction = Field(default=0.0, description="dropout of attention weights")
     k: int = Field(
-        default=0, ge=0, description="keys per query, those of k-MIP attention; 0: all nodes"
+        default=0, ge=0, description="keys per query, as in k-MIP attention; 0: all nodes"
     )
     temperature: str = Field(
         default="none",
         pattern=r"^(none|adaptive|log-n:([2-9]|[1-9]\d+))$",
-        description="factor of the logits in graphs of n nodes: log-n:64: log n / log 64, at least 1;"
-        " adaptive: by the entropy of each row (arXiv 2410.01104)",
+        description="factor of the logits: log-n:64 (log n / log 64 for n nodes, at least 1) or adaptive"
+        " (arXiv 2410.01104)",
     )
 
     @property
