@@ -140,8 +140,7 @@ def open_run(
     if hasattr(config.model.attention, "search"):
         attention = config.model.attention.model_copy(update={"search": "auto"})
         config = config.with_values("model", attention=attention)
-    if overrides := options.get("overrides"):
-        config = _with_test_overrides(config, overrides)
+    config = _with_test_overrides(config, options.get("overrides", ()))
     if selected.type == "cuda":
         self_check.check_gpu_before_run(config.model, selected.name)
 
@@ -201,6 +200,8 @@ def open_run(
 
 def _with_test_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
     """Return ``config`` with ``overrides``; refuse keys that could change what the weights mean."""
+    if not overrides:
+        return config
     changed = apply_overrides(config, overrides)
     allowed = [
         f"model.{section}.{key}"
