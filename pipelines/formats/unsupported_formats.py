@@ -40,7 +40,9 @@ def _refuse_raw_files_of_ogb(folder: Path) -> None:
         return
     if folder.name == "raw":
         folder = folder.parent
-    steps: list[Step] = ["graphs of your own: read them in three lines of Python, as in docs/errors.md"]
+    steps: list[Step] = [
+        "graphs of your own: read them in three lines of Python, as in docs/errors.md"
+    ]
     name = folder.name.replace("_", "-")
     task = {"ogbg": "Graph", "ogbn": "Node"}.get(name.partition("-")[0])
     if task is not None:

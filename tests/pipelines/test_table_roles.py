@@ -618,9 +618,7 @@ def test_a_table_with_a_role_is_no_legend(tmp_path):
     "legend",
     [
         {"kinds_csv": "code,title\n3,fish\n2,bird\n1,ant\n"},
-        {"kinds_csv": "code,class,colour\n3,fish,#00f\n2,bird,#0f0\n1,ant,#f00\n"},
         {"legend_txt": "1 ant\n2 bird\n3 fish\n4 cat\n"},
-        {"legend_json": '{"1": "ant", "2": "bird", "3": "fish"}'},
         {"kinds_xlsx": workbook_of({"Code": [3, 2, 1], "Title": ["fish", "bird", "ant"]})},
     ],
 )

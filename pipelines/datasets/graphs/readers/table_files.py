@@ -83,13 +83,10 @@ def read(
     ]
     attributes = findings.attributes
     attributes.legends |= legends_in(folder, names if len(names) > 1 else [])
-    attributes.legends |= legends_in(folder, [name for name in files if name not in names])
     for name in files:
         if name in names:
             continue
-        if name in attributes.legends:
-            findings.notices.ignored[name] = "its codes are not those of the classes"
-        elif indices := read_feature_indices(folder / name, options):
+        if indices := read_feature_indices(folder / name, options):
             feature_files.append(indices)
         else:
             findings.notices.ignored[name] = "it has no list of feature indices"
@@ -179,7 +176,7 @@ def legends_in(folder: Path, files: Sequence[str]) -> dict[str, Mapping[int, str
     A table of nodes may look like one, so it is read as a table, too.
     """
     legends = {
-        name: TableText(name, "", folder / name).legends()[0]
+        name: TableText(name, "", folder / name).legend()
         for name in files
         if name.lower().endswith(LEGEND_SUFFIXES)
     }
