@@ -14,7 +14,6 @@ LEGEND_SUFFIXES = (".csv", ".tsv", ".txt")
 _MIN_COVERED = 0.95  #: fraction of labels whose codes a legend has
 _MAX_SHOWN = 20
 MAX_BYTES = 2**20  #: largest legend: 65,536 classes with 15 bytes each
-MAX_LEGEND_ROWS = 2**16
 #: A code and a name, each perhaps in quotes, with a separator that the name does not have. A name
 #: does not begin with another number; red, green and blue may follow.
 _ROW = re.compile(
