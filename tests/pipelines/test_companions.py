@@ -262,16 +262,6 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
     assert "--set group=site" in message
 
 
-def test_a_class_called_unlabelled_is_warned_about_and_left_out_as_advised(scans):
-    (scans / "legend.txt").write_text("0 Unlabelled\n2 wall\n4 door\n")
-    done = build(scans, "own")
-    (value,) = re.findall(r"'Unlabelled' is a class; .*: classes='(\S+)'", done.out + done.err)
-    assert build(scans, "named", f"--set=classes={value}").code == 0
-    data = kmip_data.open("named")
-    assert tuple(data.card.class_names) == ("wall", "door")
-    assert data[5].y.tolist() == [-1, 0, 1] * 4
-
-
 def test_a_table_above_clouds_is_read_and_one_that_names_none_is_explained(scans):
     """Its columns are proposed for a name like theirs, and the shift of positions is a line."""
     table = (scans / "table.csv").read_text()

@@ -100,11 +100,10 @@ class SuperpixelSource(DescribedSource):
             for name in find_masks(files):
                 files[name.replace(IMAGE_FOLDER, MASK_FOLDER, 1)] = files.pop(name)
         pictures = [name for name in files if name.startswith(f"{IMAGE_FOLDER}/")]
-        companions: dict[str, Path] = {}
-        for folder in filter(None, folders.values()):
-            of_folder, reasons = companions_beside(folder, pictures)
-            companions = of_folder | companions
-            self._ignored_files |= {f"{BESIDE_FOLDER}/{name}": reasons[name] for name in reasons}
+        if self.images is None:
+            return files
+        companions, reasons = companions_beside(self.images, pictures)
+        self._ignored_files |= {f"{BESIDE_FOLDER}/{name}": reasons[name] for name in reasons}
         return files | {f"{BESIDE_FOLDER}/{name}": companions[name] for name in sorted(companions)}
 
     @property
