@@ -80,8 +80,6 @@ KEY_WORDS = {"key", "code", "nr", "no", "number", "index", "idx", "node", "name"
 #: Labels of clouds or pictures, in a table with a row for each.
 ITEM_LABELS = ("label", "labels", "class", "classification", "category", "target")
 CLOUD_LABELS = ("label", "labels")  #: columns of points
-#: Names of classes in legends that mean the absence of a class.
-NO_CLASS_NAMES = {"unlabelled", "unlabeled", "unannotated", "unclassified", "no label", "ignore"}
 #: Further names of labels of points, as of LAS and CloudCompare; a column with a single value is none.
 LIKELY_CLOUD_LABELS = (
     "class", "classification", "scalar_label", "scalar_class", "scalar_classification",

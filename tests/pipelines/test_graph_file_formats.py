@@ -71,7 +71,6 @@ ROWS_BY_READER = {
     "array_files": ["arrays", "Matrix Market"],
     "networkx_files": ["networkx, Gephi, Cytoscape", "Graphviz", "Pajek"],
     "tudataset_files": ["TUDataset"],
-    "ogb_files": ["OGB's raw files"],
     "smiles_tables": ["molecules"],
     "table_files": ["tables", "adjacency matrix"],
 }

@@ -604,37 +604,17 @@ def test_lists_of_ids_are_the_parts_of_a_split(tmp_path, kind):
         build_in_memory(folder)
 
 
-def test_a_table_with_a_role_is_no_legend(tmp_path):
-    """Its ids are codes of the classes, too, and its names are distinct."""
-    nodes = "id,name,kind,mass\n" + "".join(f"{n},p{n},{n % 3},{n}.5\n" for n in range(12))
-    edges = "source,target\n" + "".join(f"{n},{n + 1}\n" for n in range(11))
-    folder = write_files(tmp_path / "t", nodes_csv=nodes, edges_csv=edges)
-    params, _ = build_in_memory(folder, label=("kind",))
-    assert params.inferred.class_names == ()
-
-
-@pytest.mark.parametrize(
-    "legend",
-    [
-        {"kinds_csv": "code,title\n3,fish\n2,bird\n1,ant\n"},
-        {"kinds_csv": "code,class,colour\n3,fish,#00f\n2,bird,#0f0\n1,ant,#f00\n"},
-        {"legend_txt": "1 ant\n2 bird\n3 fish\n4 cat\n"},
-        {"kinds_xlsx": workbook_of({"Code": [3, 2, 1], "Title": ["fish", "bird", "ant"]})},
-    ],
-)
-def test_a_legend_names_the_classes_and_is_no_table_of_nodes_or_graphs(tmp_path, legend):
+def test_a_legend_is_ignored_and_classes_are_named_by_an_option(tmp_path):
     nodes = "who,kind,mass\n" + "".join(f"p{row},{row % 3 + 1},{row}.5\n" for row in range(12))
     edges = "one,two,size\n" + "".join(f"p{row},p{row + 1},{row}.5\n" for row in range(11))
-    folder = write_files(tmp_path / "t", n_csv=nodes, e_csv=edges, **legend)
-    names = sorted(file.name for file in folder.iterdir())
-    params, (record,) = build_in_memory(folder, *names, label=("kind",))
+    folder = write_files(
+        tmp_path / "t", n_csv=nodes, e_csv=edges, legend_txt="1 ant\n2 bird\n3 fish\n"
+    )
+    params, (record,) = build_in_memory(folder, label=("kind",), class_name=("ant", "bird", "fish"))
     assert params.inferred.class_names == ("ant", "bird", "fish")
     assert record.columns["node/y"].tolist() == [0, 1, 2] * 4
-    assert params.inferred.summary["ignored"] == []
-    # Its codes are not those of the feature.
-    params, _ = build_in_memory(folder, *names, label=("none",))
     (line,) = params.inferred.summary["ignored"]
-    assert line.startswith(next(iter(legend)).replace("_", "."))
+    assert line.startswith("legend.txt")
 
 
 def test_a_table_that_others_refer_to_has_no_ends(tmp_path):

@@ -25,7 +25,6 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.readers.table_files import (
     TABLE_SUFFIXES,
     is_text,
-    legends_in,
     note_no_table,
     tables_of_file,
 )
@@ -123,7 +122,6 @@ def read(
         path = folder / file
         file_format = formats[file]
         if not file_format:
-            findings.attributes.legends |= legends_in(folder, [file])
             other_tables += _tables_of_other_file(path, graph_files, options, findings.notices)
             continue
         if is_gzip(path) and file.removesuffix(".gz") in files:

@@ -12,12 +12,6 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.format.graph_record import GraphRecord
-from kmip_data.pipelines.companion_files.legends import (
-    LEGEND_SUFFIXES,
-    MAX_LEGEND_ROWS,
-    legend_of_text,
-)
-from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import (
     GraphFormat,
@@ -42,7 +36,6 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import assign_
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, table_of_frame
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 from kmip_data.pipelines.formats.graph_texts.json_graphs import is_json_table
-from kmip_data.pipelines.formats.typed_tables import SHEET_MARK
 from kmip_data.pipelines.formats.typed_tables.frames import (
     is_frame_file,
     read_frames,
@@ -79,15 +72,12 @@ def read(
         for name in files
         if not name.lower().endswith(".json") or is_json_table(decompressed_head(folder / name))
     ]
-    attributes = findings.attributes
-    attributes.legends |= legends_in(folder, names if len(names) > 1 else [])
     for name in files:
         if name not in names:
             _refuse_lists(name, decompressed_head(folder / name))
             findings.notices.ignored[name] = "JSON, but no list of objects"
     tables = _read_tables(folder, names, options, findings.notices)
     is_only_table = len(tables) == 1
-    attributes.legends |= legends_of_sheets(tables)
     values = ValuesOfTables()
     matrices = find_matrices(tables, options.params, findings.notices)
     if matrices:
@@ -173,29 +163,6 @@ def _read_tables(
 def note_no_table(notices: Notices, name: str, error: DamagedInput) -> None:
     """Note a file that is no table, and the reason."""
     notices.ignored[name] = f"no table: {error.message}"
-
-
-def legends_in(folder: Path, files: Sequence[str]) -> dict[str, Mapping[int, str]]:
-    """Return the files that may be legends of classes, with the name of each code.
-
-    A table of nodes may look like one, so it is read as a table, too.
-    """
-    legends = {
-        name: TableText(name, "", folder / name).legends()[0]
-        for name in files
-        if name.lower().endswith(LEGEND_SUFFIXES)
-    }
-    return {name: legend for name, legend in legends.items() if legend is not None}
-
-
-def legends_of_sheets(tables: Sequence[Table]) -> dict[str, Mapping[int, str]]:
-    """Return the sheets of workbooks that may be legends, as the same cells in a text would be."""
-    legends = {
-        table.name: legend_of_text(table.frame.to_csv(index=False).encode(), "sheet.csv")
-        for table in tables
-        if SHEET_MARK in table.name and len(table.frame) <= MAX_LEGEND_ROWS
-    }
-    return {name: legend for name, legend in legends.items() if legend is not None}
 
 
 def tables_of_file(
