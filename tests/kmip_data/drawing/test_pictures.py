@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -330,6 +330,23 @@ def test_edges_are_as_wide_as_their_first_number(monkeypatch, tmp_path):
     other = replace(record, edge_widths=("tolls", np.arange(5)))
     page = page_of(monkeypatch, tmp_path, [record, other])
     assert "edges: tolls" in texts_of(page)
+
+
+def test_edges_that_bend_around_layers_stay_in_their_panel(monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    steps = [pair for pair in combinations(range(12), 2) if rng.random() < 0.2]
+    tables = {"nodes": pd.DataFrame({"node": range(12), "label": [0, 1] * 6})}
+    tables["edges"] = pd.DataFrame(steps, columns=["source", "target"])
+    with pytest.warns(UserWarning, match="one way"):
+        folder = kmip_data.save(tables, tmp_path / "dag")
+    record = read_plottable_record(ShardedDataset(folder), 0)
+    page = page_of(monkeypatch, tmp_path, [record])
+    [panel] = [axes for axes in page.child_axes if axes.findobj(FancyArrowPatch)]
+    low, high = np.transpose([panel.get_xlim(), panel.get_ylim()])
+    for arrow in panel.findobj(FancyArrowPatch):
+        box = arrow.get_path().get_extents()
+        assert (low <= box.min).all()
+        assert (box.max <= high).all()
 
 
 @pytest.mark.parametrize(
