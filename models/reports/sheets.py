@@ -1,4 +1,4 @@
-"""Tables of a report as Markdown, LaTeX or HTML, and the page with plots."""
+"""Tables of a report as Markdown, LaTeX or HTML, and the page with curves."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kmip_data.files.page_templates import asset_text, page_template
 from kmip_data.format.card import SAMPLE_NOTE
 from kmip_data.models.reports.plots import (
     ModelColors,
+    learning_curves_svg,
     model_with_changes,
-    plots_of_table,
     row_colors,
 )
 from kmip_data.models.reports.result_tables import REFERENCE, Row, Table
@@ -286,14 +286,14 @@ def _extract_shared_properties(rows: list[dict[str, str]]) -> str:
 
 
 def report_page(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> str:
-    """Return the HTML page with the sheet of each table, followed by its plots."""
+    """Return the HTML page with the sheet of each table, followed by its learning curves."""
     colors = ModelColors()
     # Embed the script, so that the page is a single file that works offline.
     page = page_template("kmip_data.drawing", "report.html").render(
         title="kmip-data report",
         about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",
         sections=[
-            (results_sheet(table, colors), plots_of_table(table, colors)) for table in tables
+            (results_sheet(table, colors), learning_curves_svg(table, colors)) for table in tables
         ],
         notices=notices,
         script=asset_text("kmip_data.drawing", "report.js"),

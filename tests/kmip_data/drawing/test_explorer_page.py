@@ -246,7 +246,8 @@ def test_the_address_and_a_picture_share_what_is_shown(build, answer, tmp_path):
         f"""
         const id = (name) => document.getElementById(name), {{ state }} = explorer, {{ view }} = cityMap;
         const seen = () => [state.layer.name, state.node, id("layer").value, id("head").value,
-          Number(view.zoomed().toPrecision(5)), ...view.center.map(Math.round), ...state.only, id("lines").checked].join();
+          Number(view.zoomed().toPrecision(5)), ...view.center.map(Math.round),
+          ...state.only, id("lines").checked].join();
         const press = new KeyboardEvent("keydown", {{ key: "Escape", bubbles: true }});
         const escape = () => document.body.dispatchEvent(press);
         const choose = (name, text) => {{
@@ -292,8 +293,8 @@ def test_the_address_and_a_picture_share_what_is_shown(build, answer, tmp_path):
         const cleared = [state.only.size, state.node];
         escape();
         return {{ before: sessionStorage.seen, again, file: blob.file, size: [picture.width, picture.height],
-                 wanted: [id("canvas").width + 240, id("canvas").height], colors: colors.size, key: key.size, whole, brushed, cleared,
-                 node: state.node }};""",
+                 wanted: [id("canvas").width + 240, id("canvas").height], colors: colors.size, key: key.size,
+                 whole, brushed, cleared, node: state.node }};""",
         tmp_path,
     )
     assert page["again"] == page["before"]

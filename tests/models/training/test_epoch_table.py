@@ -40,7 +40,9 @@ def test_the_best_epoch_is_marked_in_its_row(best):
 @pytest.mark.parametrize(("patience", "qualifier"), [(None, ""), (5, "≤ ")])
 def test_each_row_shows_the_remaining_time(patience, qualifier):
     """Latest training seconds a remaining epoch, and an evaluation every ``eval_every`` epochs."""
-    table = epoch_table(metric="balanced_accuracy", epochs=1500, last_epoch=1500, eval_every=5, patience=patience)
+    table = epoch_table(
+        metric="balanced_accuracy", epochs=1500, last_epoch=1500, eval_every=5, patience=patience
+    )
     # The first two epochs compile.
     history = [{"seconds_train": 90.0}] * 2 + [{"seconds_train": 2.0}] * 9
     latest = {"epoch": 11, "train_loss": 0.5, "seconds": 7.0, "seconds_train": 2.0}
