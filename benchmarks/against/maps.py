@@ -1,6 +1,6 @@
 """Read a map with another library: ``python -m benchmarks.against.maps READER FILE`` prints a count.
 
-Only the reader of this package imports it, so that a timed process only includes the library's imports.
+Does not import this package, so that a timed process only includes the library's imports.
 """
 
 from __future__ import annotations
@@ -10,16 +10,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-
-
-def read_streets(path: Path) -> int:
-    """Return the number of edges of our simplified graph: a build without land use and labels."""
-    from kmip_data.pipelines.datasets.openstreetmap.extract import read_extract
-    from kmip_data.pipelines.datasets.openstreetmap.network import largest_component, simplify_graph
-
-    with tempfile.TemporaryDirectory() as folder:
-        ways = read_extract(path, "all", Path(folder), name=path.name).ways
-        return simplify_graph(largest_component(ways)).num_edges
 
 
 def read_pyosmium(path: Path) -> int:
@@ -59,7 +49,6 @@ def read_osmnx(path: Path) -> int:
 
 
 READERS: dict[str, Callable[[Path], int]] = {
-    "kmip-data": read_streets,
     "pyosmium": read_pyosmium,
     "pyrosm": read_pyrosm,
     "quackosm": read_quackosm,

@@ -31,7 +31,6 @@ MAX_MEMORY = 12 * 2**30  #: bytes at which a library is stopped
 MODULE = "benchmarks.against.maps"
 #: Row label of each reader.
 LABELS = {
-    "kmip-data": "kmip-data, streets without land use and labels",
     "pyosmium": "pyosmium {osmium}, only reading",
     "pyrosm": "pyrosm {pyrosm}, tables of nodes and edges",
     "quackosm": "QuackOSM {quackosm}, geometries",
@@ -82,7 +81,7 @@ def rows(
             seconds = statistics.median(cost.processor for cost in peer)
             ratio = statistics.median(ratios)
             spread = (min(ratios), max(ratios))
-            target = None if reader in ("kmip-data", "pyosmium", "osmnx") else TARGET
+            target = None if reader in ("pyosmium", "osmnx") else TARGET
             yield _row(
                 edges, ours, against=against, theirs=seconds, ratio=ratio, spread=spread,
                 target="" if target is None else f"≥ {target:g}×",

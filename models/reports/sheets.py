@@ -250,7 +250,10 @@ def results_sheet(
 
 
 def _best_is_clearly_ahead(ranked: Sequence[Row]) -> bool:
-    """True if the best of all rows is a run's, more than a standard error of the difference ahead of the second."""
+    """True if the best of all rows is a run's, and clearly ahead of the second run's.
+
+    Clearly: by more than a standard error of the difference.
+    """
     runs = [row for row in ranked if row["rank"]]
     if not runs or runs[0] is not ranked[0]:
         return False

@@ -215,7 +215,6 @@ def test_a_report_sorts_and_filters(runs, tmp_path):
         filter.value = rows[0].cells[0].textContent.toUpperCase() + " " + rows[0].cells[column].textContent;
         filter.dispatchEvent(new Event("input"));
         const seen = rowsOf(table).filter((row) => row.checkVisibility()).length;
-        document.getElementById("copy").click();
         filter.value = "none such";
         filter.dispatchEvent(new Event("input"));
         const all = [...document.querySelectorAll("h2, table, svg, #none")];

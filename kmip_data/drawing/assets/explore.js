@@ -308,7 +308,7 @@ function drawFrame(pen) {
   Object.assign(pen, { strokeStyle: ink("line"), lineWidth: 1 }).strokeRect(left, top, right - left, bottom - top);
 }
 
-// The box around a cloud, without the three edges behind it, and the lengths of its sides, with ticks.
+// The box around a cloud, without the three edges behind it, and the lengths of its sides.
 function drawBox(pen) {
   const { sides, project } = turning;
   const corner = (number) => sides.map((ends, axis) => ends[(number >> axis) & 1]);
@@ -338,13 +338,6 @@ function drawBox(pen) {
     const outward = Math.sign(normal[0] * (ax + bx - 2 * middle_x) + normal[1] * (ay + by - 2 * middle_y)) || 1;
     const [right, down] = normal.map((side) => side * outward);
     const metres = (high - low) / header.metre;
-    const step = [5, 2, 1, 0.5, 0.2, 0.1].find((step) => step <= metres / 2) ?? metres;
-    for (let far = 0; far <= metres; far += step) {
-      const at = start.map((value, i) => (i === axis ? low + far * header.metre : value));
-      const [tick_x, tick_y] = place(at);
-      pen.moveTo(tick_x, tick_y);
-      pen.lineTo(tick_x + 6 * right, tick_y + 6 * down);
-    }
     pen.stroke();
     pen.textAlign = right < -0.3 ? "right" : right > 0.3 ? "left" : "center";
     pen.fillText(`${written(Number(metres.toFixed(2)))} m`, (ax + bx) / 2 + 12 * right, (ay + by) / 2 + 12 * down);

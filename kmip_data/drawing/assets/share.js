@@ -53,18 +53,15 @@ function remember() {
 function drawKey(pen, right, down, write) {
   for (const part of $("legend").querySelectorAll("i, .ramp, span, p")) {
     const { left, top, width, height } = part.getBoundingClientRect();
-    const [place, isSpot] = [left + right, part.tagName === "I" && Math.abs(width - height) < 1];
-    if (!part.matches("i, .ramp")) {
+    const place = left + right;
+    const shades = part.style.background.match(/#\w+|rgb\([^)]*\)/g);
+    if (!shades) {
       write(part.textContent, place, top + down + 13, "13px");
       continue;
     }
-    const shades = part.style.background.match(/#\w+|rgb\([^)]*\)/g);
-    const fill = pen.createLinearGradient(place, 0, place + width, 0);
-    shades.forEach((shade, i) => fill.addColorStop(i / Math.max(shades.length - 1, 1), shade));
-    pen.fillStyle = fill;
-    pen.beginPath();
-    pen.roundRect(place, top + down, width, height, isSpot ? width / 2 : 0);
-    pen.fill();
+    pen.fillStyle = pen.createLinearGradient(place, 0, place + width, 0);
+    shades.forEach((shade, i) => pen.fillStyle.addColorStop(i / Math.max(shades.length - 1, 1), shade));
+    pen.fillRect(place, top + down, width, height);
   }
 }
 

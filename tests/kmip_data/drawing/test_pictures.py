@@ -121,12 +121,13 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
 
 
 def test_columns_of_tables_are_positions_and_colours(tmp_path):
-    """Columns x, y and z next to each other are positions, whatever is around them; so are colours."""
+    """Columns x, y and z next to each other are positions, whatever is around them; so are lat and lon, and colours."""
     colours = ("red", "green", "blue")
     for number, (fields, columns, origin) in enumerate(
         (
             (("X [m]", "y", "z", *colours), slice(0, 3), "positions by columns x, y, z"),
             (("size", "x", "y", *colours), slice(1, 3), "positions by columns x, y"),
+            (("lon", "lat", "y", *colours), slice(0, 2), "positions by columns lat, lon"),
             (("x", "size", "y", *colours), None, "layout computed from the edges"),
         )
     ):
@@ -138,7 +139,9 @@ def test_columns_of_tables_are_positions_and_colours(tmp_path):
         picture = read_plottable_record(Records(build), 0)
         assert picture.position_source == origin
         if columns:
-            np.testing.assert_array_equal(picture.pos, values[:, columns])
+            stretch = np.cos(np.radians(3.5)) if fields[0] == "lon" else 1
+            expected = values[:, columns] * np.array([stretch, 1, 1][: values[0, columns].size])
+            np.testing.assert_allclose(picture.pos, expected, rtol=1e-6)
         colors = picture.own_colors
         assert [colors.labels[code] for code in colors.codes] == ["#ff0000", "#0000ff"]
 
