@@ -71,7 +71,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         content = as_markdown(executed(source.name) or source)
         files.append(File.generated(config, f"notebooks/{source.stem}.md", content=content))
     outside = {ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"}
-    for page in (*DOCS.rglob("*.md"), ROOT / "README.md"):
+    for page in DOCS.rglob("*.md"):
         for _, target, _ in LINK.findall(page.read_text("utf-8")):
             path = Path(os.path.normpath(page.parent / target))
             if path.is_file() and not path.is_relative_to(DOCS):
@@ -89,7 +89,7 @@ def on_page_markdown(markdown: str, *, page: Page, **_: object) -> str:
         markdown = PICTURE.sub(r"\g<0>{.still}\n\n" + EXPLORER.read_text("utf-8"), markdown)
     here = posixpath.dirname(page.file.src_uri)
     inside = not page.file.generated_by or here == "notebooks"
-    origin = DOCS / here if inside else ROOT / here.removeprefix("files").lstrip("/")
+    origin = (DOCS if inside else ROOT) / here
 
     def turned(link: re.Match[str]) -> str:
         before, target, after = link.groups()

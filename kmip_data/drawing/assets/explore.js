@@ -88,7 +88,7 @@ function tell() {
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
   if (node < 0 && !levels && ranked.length) lines.push(`The ringed ${header.node_noun}, ${numberOf(ranked[0])}, is described below until you point at another.`);
-  if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it; they are ringed while you point at any.`);
+  if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
@@ -227,7 +227,7 @@ function drawMarks() {
     pen.translate(left, top);
     if (turning && header.metre) drawBox(pen);
     if (header.metres) drawFrame(pen);
-    if (state.layer.levels) drawKnown(pen);
+    if (state.layer.levels) drawHeldName(pen);
     else drawHeld(pen);
     const marked = describedNode();
     if (marked >= 0) cased(pen, marked, markRadius(marked), ["#fff", 5], ["#000", 2]);
@@ -282,10 +282,8 @@ function disc(pen, node, radius) {
   return pen;
 }
 
-// Small rings around the nodes whose influence is in the page, and the name of the held one.
-function drawKnown(pen) {
-  const marked = state.hovered >= 0 ? influence[0].known : []; // they would outshine the maps
-  for (const node of marked) cased(pen, node, 5, [ink("ground"), 3], [ink("pale"), 1.5]);
+// The name of the held node.
+function drawHeldName(pen) {
   if (state.node < 0) return;
   const [across, down] = placeOf(state.node);
   Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textBaseline: "middle" });

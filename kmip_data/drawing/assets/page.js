@@ -191,17 +191,14 @@ function listWays(ways) {
     $("by").replaceChildren(...groups.filter((each) => each.children.length), ...(more ? [rest] : []));
     $("by").value = ways.indexOf(state.layer);
   };
-  const change = () => $("by").value && colorBy(ways[$("by").value]);
   $("find").hidden = ways.length < MANY;
   $("find").placeholder = `Search ${ways.length.toLocaleString("en")} layers and columns`;
   $("find").ariaLabel = $("find").placeholder;
   $("find").addEventListener("input", list);
   $("find").addEventListener("keydown", ({ key }) => {
-    if (key !== "Enter" || !$("by").options.length) return;
-    $("by").selectedIndex = 0; // the first that was found
-    change();
+    if (key === "Enter" && $("by").options.length) colorBy(ways[$("by").options[0].value]); // the first that was found
   });
-  $("by").addEventListener("change", change);
+  $("by").addEventListener("change", () => $("by").value && colorBy(ways[$("by").value]));
   list();
   listWays.again = list;
 }

@@ -121,7 +121,7 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
 
 
 def test_columns_of_tables_are_positions_and_colours(tmp_path):
-    """Columns x, y and z next to each other are positions, whatever is around them; so are lat and lon, and colours."""
+    """Columns x, y and z next to each other are positions, or lat and lon; columns of colours are colours."""
     colours = ("red", "green", "blue")
     for number, (fields, columns, origin) in enumerate(
         (
