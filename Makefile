@@ -84,7 +84,7 @@ $(VENV)/.installed-docs: $(STAMP)
 docs: $(VENV)/.installed-docs  ## redraw the pictures, run the notebooks and build the site in build/site
 	$(BIN)/python docs/site/pictures.py
 	$(BIN)/python docs/site/notebooks.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 
 WRITERS = $(shell grep -rl KMIP_DATA_WRITE_DOCS tests --include='test_*.py' | grep -v adding_parts)
 

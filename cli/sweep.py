@@ -18,7 +18,7 @@ from kmip_data.cli.shared.options import (
     set_option,
     typed_words,
 )
-from kmip_data.cli.shared.output import Json, format_table, print_result
+from kmip_data.cli.shared.output import Json, add_row_notes, format_table, print_result
 from kmip_data.cli.shared.targets import BUILD, SWEEP
 from kmip_data.errors import SAME_AGAIN, CheckFailed, Command
 from kmip_data.runtime.progress import print_status
@@ -171,22 +171,21 @@ def _cell_rows(runs: list[SweepRun]) -> list[Json]:
 
 
 def _cells_text(rows: list[Json]) -> str:
-    """Return a table of the planned runs, with the paper's results if known."""
+    """Return a table of the planned runs; below each, the paper's result if known."""
     lines = []
+    notes = []
     sources: dict[str, None] = {}
     for row in rows:
         name = "/".join(filter(None, [row["dataset"], row["model"], row["change"]]))
-        width = row["hidden_dim"] or f"for {row['parameter_budget']:,} parameters"
+        width = row["hidden_dim"] or f"{row['parameter_budget']:,} parameters"
         size = [row["variant"], len(row["seeds"]), row["layers"], width]
-        lines.append([name, *size, row["paper"] or "–"])
+        lines.append([name, *size])
+        notes.append([row["paper"] and f"paper: {row['paper']}"])
         if row["paper"]:
             source, _, _ = row["paper_source"].partition(", row k")
             sources[f"source: {source}"] = None
-    header = ["cell", "variant", "seeds", "layers", "hidden_dim", "paper"]
-    if not sources:
-        header.pop()
-        lines = [line[:-1] for line in lines]
-    return "\n".join([format_table(header, lines), *sources, ""])
+    table = format_table(["cell", "variant", "seeds", "layers", "hidden_dim"], lines)
+    return "\n".join([add_row_notes(table, notes), *sources, ""])
 
 
 def _print_plan(

@@ -24,6 +24,7 @@ PARAMETER_OPTIONS = {
     )
 }
 ZERO_TOLERANCE = 1e-12  #: largest magnitude of a label that is shown as 0
+TEXT_WIDTH = 80  #: maximum width of a printed table in characters
 MAX_NAME_LETTERS = 26  #: letters of a name in a picture
 #: Pattern of the suffixes by which one command names its runs of several folds and seeds.
 RUN_NAME_SUFFIXES = r"(-fold\d+)?(-seed\d+)?"

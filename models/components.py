@@ -45,6 +45,8 @@ class Component(StrictModel):
 
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
     updates_edges: ClassVar[bool] = False  #: True if message passing returns new edge features
+    #: Keys that change neither names nor shapes of the weights, so that they may change at test.
+    test_keys: ClassVar[frozenset[str]] = frozenset()
 
     kind: str
 

@@ -26,19 +26,13 @@ END_NAMES = (
     ("id1", "id2"),
     ("node1", "node2"),
 )
-#: Words in names of the end at which an edge begins: en, de, fr, es, it, pt.
+#: Words in names of the end at which an edge begins.
 SOURCE_WORDS = frozenset(
     re.findall(
         r"\w+",
         """
     source src from origin orig start begin sender payer citing caller departure dep seller supplier
     exporter lender donor follower ego predecessor upstream pickup pre presynaptic subject initiator
-    von aus quelle anfang beginn absender herkunft ursprung abfahrt
-    abflug zahler auftraggeber anrufer verkäufer verkaeufer lieferant wer
-    de depuis origine départ depart début debut expéditeur expediteur émetteur emetteur payeur vendeur
-    desde origen inicio salida remitente emisor pagador vendedor
-    da partenza inizio sorgente mittente pagante venditore
-    origem início partida saída saida remetente emissor
     """,
     )
 )
@@ -50,17 +44,9 @@ TARGET_WORDS = frozenset(
     target tgt dst dest destination to into toward towards end receiver recipient beneficiary payee
     cited callee arrival arr buyer importer borrower followed followee alter successor downstream dropoff
     post postsynaptic object
-    nach zu bis ziel ende empfänger empfaenger ankunft begünstigter käufer kaeufer wem wen
-    vers à arrivée arrivee fin destinataire bénéficiaire beneficiaire acheteur
-    hacia hasta destino llegada destinatario receptor beneficiario comprador
-    verso destinazione arrivo fine ricevente acquirente compratore
-    para até chegada fim destinatário beneficiário recebedor
     """,
     )
 )
-#: Beginnings of German compounds that are such words: Quellknoten, Zielbahnhof.
-SOURCE_PREFIXES = ("quell", "start", "ausgangs", "abfahrts", "absender", "herkunfts", "ursprungs")
-TARGET_PREFIXES = ("ziel", "end", "ankunfts", "empfänger", "empfaenger")
 NODE_ID_NAMES = ("id", "node", "name", "nodeid")
 GRAPH_ID_NAMES = ("graph", "graphid", "graphidx", "graphindex", "molid", "moleculeid")
 #: Labels of nodes and graphs; the target of an edge is a node.
@@ -94,8 +80,6 @@ KEY_WORDS = {"key", "code", "nr", "no", "number", "index", "idx", "node", "name"
 #: Labels of clouds or pictures, in a table with a row for each.
 ITEM_LABELS = ("label", "labels", "class", "classification", "category", "target")
 CLOUD_LABELS = ("label", "labels")  #: columns of points
-#: Names of classes in legends that mean the absence of a class.
-NO_CLASS_NAMES = {"unlabelled", "unlabeled", "unannotated", "unclassified", "no label", "ignore"}
 #: Further names of labels of points, as of LAS and CloudCompare; a column with a single value is none.
 LIKELY_CLOUD_LABELS = (
     "class", "classification", "scalar_label", "scalar_class", "scalar_classification",

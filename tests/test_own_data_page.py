@@ -75,14 +75,6 @@ def mutag() -> None:
     Path("MUTAG/MUTAG_graph_labels.txt").write_text("1\n-1\n" * 5)
 
 
-def ogb() -> None:
-    Path("ogb/raw").mkdir(parents=True)
-    sizes = "3\n" * 10
-    files = {"num-node-list": sizes, "num-edge-list": sizes, "edge": "0,1\n1,2\n2,0\n" * 10}
-    for name, text in {**files, "graph-label": "0\n1\n" * 5}.items():
-        Path(f"ogb/raw/{name}.csv").write_text(text)
-
-
 def matrix() -> None:
     scipy.io.mmwrite("matrix.mtx", nx.to_scipy_sparse_array(nx.karate_club_graph(), weight=None))
 
@@ -187,7 +179,6 @@ FILES = {
     "mines": (mines, (1, 30, 60)),
     "citations": (citations, (1, None, None)),
     "mutag": (mutag, (10, 30, 10)),
-    "ogb": (ogb, (10, 30, 30)),
     "matrix": (matrix, (1, 34, 156)),
     "club": (club, (1, 34, 156)),
     "gml": (gml, (1, 34, 156)),

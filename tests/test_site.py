@@ -50,7 +50,7 @@ def site(tmp_path_factory):
     for name in ("material", "mkdocstrings"):
         pytest.importorskip(name, reason="the extra docs is not installed")
     folder = tmp_path_factory.mktemp("site")
-    python("-m", "mkdocs", "build", "--quiet", "--site-dir", folder)
+    python("-m", "mkdocs", "build", "--site-dir", folder)
     return folder
 
 

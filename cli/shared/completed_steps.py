@@ -15,7 +15,6 @@ from kmip_data.text import PARAMETER_OPTIONS, strip_secrets, values_of
 
 #: Commands whose line is not repeated with another name: they remove data.
 _DESTRUCTIVE_COMMANDS = {"remove"}
-_COMMANDS_WITH_CONFIG_KEYS = {"train", "sweep"}
 _MAX_WORD = 100_000  #: characters of a word; Linux takes none of more than 131,071 bytes
 
 
@@ -145,8 +144,7 @@ class TypedLine:
 
     def _takes_key(self, key: str) -> bool:
         """True if ``--set`` of the typed command takes a key: of a configuration, or of a build."""
-        commands = _COMMANDS_WITH_CONFIG_KEYS if "." in key else {"build"}
-        return "--set" in self.options and self.args[0] in commands
+        return "--set" in self.options and ("." in key) != (self.args[0] == "build")
 
 
 def _is_printable(words: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kmip_data.cli.shared.output import add_row_notes, format_table
-from kmip_data.text import human_bytes
+from kmip_data.text import TEXT_WIDTH, human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
@@ -79,9 +79,6 @@ def runs_table(runs: Sequence[RunStatus]) -> str:
     return "\n".join([title, f"    {head}", *text])
 
 
-MAX_TABLE_WIDTH = 100  #: maximum width of a table in characters
-
-
 def report_text(tables: Iterable[Table]) -> str:
     """Return tables of results as text, with titles and notes."""
     from kmip_data.models.reports.sheets import results_sheet
@@ -111,7 +108,7 @@ def _sheet_text(sheet: Sheet) -> str:
     width = 0
     for column in columns:
         width += max(map(len, column)) + 2
-        if width > MAX_TABLE_WIDTH or column[0] == "changes":
+        if width > TEXT_WIDTH or column[0] == "changes":
             break
         shown += 1
 
@@ -122,12 +119,15 @@ def _sheet_text(sheet: Sheet) -> str:
         for name, value in list(zip(sheet.header, cells, strict=True))[shown:]:
             if value != "–":
                 others.append(value if name == "changes" else f"{name} {value}")
-        notes.append(textwrap.wrap("; ".join(others), MAX_TABLE_WIDTH - 4))
+        notes.append(_wrap_text("; ".join(others), TEXT_WIDTH - 4).splitlines())
     rows = format_table(sheet.header[:shown], [cells[:shown] for cells in sheet.cells])
 
-    about = [_wrap_text(text) for text in (sheet.title, sheet.shared) if text]
-    return "\n".join([*about, add_row_notes(rows, notes), *filter(None, [_wrap_text(sheet.notes)])])
+    parts = [_wrap_text(sheet.title), _wrap_text(sheet.shared), add_row_notes(rows, notes)]
+    return "\n".join(filter(None, [*parts, _wrap_text(sheet.notes)]))
 
 
-def _wrap_text(text: str) -> str:
-    return textwrap.fill(text, MAX_TABLE_WIDTH, subsequent_indent="    ", break_long_words=False)
+def _wrap_text(text: str, width: int = TEXT_WIDTH) -> str:
+    """Break lines between words only; names of runs and settings have hyphens."""
+    return textwrap.fill(
+        text, width, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )

@@ -80,7 +80,7 @@ class ColumnRole(StrictModel):
     categories: tuple[str, ...] = ()  #: categories in the order of their one-hot features
     #: True if values may be missing: numbers become 0, with a second feature that marks them
     nullable: bool = False
-    unit: str = ""  #: unit behind or before each number, as in ``12 %``
+    unit: str = ""  #: unit of each number, as in ``12 %``
     dtype: str = ""  #: dtype of an array on records
     shape: tuple[int, ...] = ()  #: row shape of an array
     values: tuple[str, ...] = ()  #: up to three example values

@@ -40,4 +40,11 @@ def stored_positions(
         end = start + len(axes)
         if names[start:end] == [*axes]:
             return values["x"][:, start:end], f"positions by columns {', '.join(axes)}"
+
+    # 4. Degrees, in which a metre has one length both ways near the mean latitude.
+    if {"lat", "lon"} <= {*names}:
+        lat, lon = values["x"][:, [names.index(name) for name in ("lat", "lon")]].T
+        if nodes and (abs(lat) <= 90).all() and (abs(lon) <= 180).all():
+            across = lon * np.cos(np.radians(lat.mean()))
+            return np.column_stack([across, lat]), "positions by columns lat, lon"
     return None

@@ -58,7 +58,8 @@ class LongRange(BuiltDataset):
     ----------
     task
         retrieval: the value of the one other node with the same key; sssp: distance from a marked
-        node; ecc: largest distance from each node; diam: largest distance in the graph.
+        node; ecc: largest distance from each node; diam: largest distance in the graph;
+        max-retrieval: the value of the node of highest priority, in graphs without edges.
     graphs
         Number of graphs, cycling through the topologies.
     nodes
@@ -76,7 +77,7 @@ class LongRange(BuiltDataset):
         self,
         root: Folder | None = None,
         *pyg: object,
-        task: Literal["retrieval", "sssp", "ecc", "diam"] = "retrieval",
+        task: Literal["retrieval", "sssp", "ecc", "diam", "max-retrieval"] = "retrieval",
         graphs: int = 3000,
         nodes: int = 64,
         seed: int = 0,

@@ -168,7 +168,7 @@ def draw_graph(
     record, places = sheet[number]
     style = current_style()
     is_own = layer is record.own_colors
-    set_limits(axes, places[:, :2], size)
+    set_limits(axes, np.vstack([places[:, :2], *_curves(record).values()]), size)
     if record.metres and record.pos.shape[1] == 3:
         _draw_box(axes, number, sheet, size)
     colors = node_colors(layer, len(places))
@@ -326,12 +326,12 @@ def _add_edges(
     pixels = axes.transData.transform(pos)
     half = CLEARANCE * radius[:, None] * axes.figure.dpi / 72
     dots = np.hstack([pixels - half, pixels + half])
-    routes = record.routes()
+    curves = _curves(record)
     for edge, (source, target), is_double, shade, width in zip(
         drawn.tolist(), edges.T, has_reverse, shades, widths, strict=True
     ):
-        if edge in routes:  # through its places, up to the rim of the target
-            curve = _smooth_curve(np.vstack([pos[source], routes[edge], pos[target]]))
+        if edge in curves:  # up to the rim of the target
+            curve = curves[edge]
             away = np.hypot(*(axes.transData.transform(curve) - pixels[target]).T)
             visible = curve[away > radius[target] * axes.figure.dpi / 72]
             line: dict[str, Any] = {"path": Path(visible)}
@@ -349,6 +349,17 @@ def _add_edges(
             clip_on=False,
         )
         axes.add_patch(arrow)
+
+
+def _curves(record: PlottableRecord) -> dict[int, F64]:
+    """Return the curves (P, 2) of arrows that pass layers which they skip, by position of the edge."""
+    if not has_arrows(record):
+        return {}
+    ends = record.pos[record.edge_index]
+    return {
+        edge: _smooth_curve(np.vstack([ends[0, edge], places, ends[1, edge]]))
+        for edge, places in record.routes().items()
+    }
 
 
 def _smooth_curve(places: F64) -> F64:

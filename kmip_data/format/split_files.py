@@ -22,15 +22,13 @@ from kmip_data.strict_model import StrictModel
 
 PARTS: tuple[str, ...] = ("train", "val", "test")
 TRAIN_AND_VAL = "trainval"  #: union of two parts, named as in PyTorch Geometric
-#: lower-case alias -> part: en, de, fr, es, it, pt, nl
+#: lower-case alias -> part
 _ALIASES = {
     alias: part
     for part, aliases in {
-        "train": """train training trn tr entraînement entrainement apprentissage entrenamiento
-            addestramento treinamento treino""",
-        "val": """val valid validation validate vld va dev development validierung validación
-            validacion validazione validação validacao validatie""",
-        "test": "test testing tst te prueba pruebas prova teste",
+        "train": "train training trn tr",
+        "val": "val valid validation validate vld va dev development",
+        "test": "test testing tst te",
     }.items()
     for alias in aliases.split()
 }

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tqdm import tqdm
 
 #: Bar with elapsed and remaining time; for slow work, a rate would be less useful.
-BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}, {remaining} left{postfix}]"
+BAR_FORMAT = "{desc}{bar}| {n_fmt}/{total_fmt}{unit} [{elapsed}, {remaining} left{postfix}]"
 INTERVAL_SECONDS = 10.0  #: time between progress lines if stderr is not a terminal
 
 
@@ -101,6 +101,7 @@ class Progress:
     def close(self) -> None:
         """Finish the bar in its current state."""
         if self._bar is not None:
+            self._bar.set_postfix_str(self.note)
             self._bar.close()
             self._bar = None
             Progress.open_bars -= 1

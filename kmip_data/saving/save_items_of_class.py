@@ -15,8 +15,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils.data import Dataset
 from torch_geometric.data import Data
+from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+from torch_geometric.data.storage import GlobalStorage
 
 from kmip_data.builds.home import Build
 from kmip_data.columns.part_masks import PART_ARRAYS
@@ -129,7 +132,9 @@ def _instantiate(dataset_class: Any, root: Path, arguments: Mapping[str, object]
     """Return an instance of the class; pass ``root`` if it has that parameter."""
     if "root" in inspect.signature(dataset_class).parameters:
         arguments = {"root": str(root), **arguments}
-    return dataset_class(**arguments)
+    # OGB reads with torch.load, which refuses these classes, what it has just written.
+    with torch.serialization.safe_globals([DataEdgeAttr, DataTensorAttr, GlobalStorage]):
+        return dataset_class(**arguments)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from kmip_data.format.targets import target_column
 from kmip_data.models.analysis.projections import Projections, collect_projections
 from kmip_data.models.attention.kmip import KMIPAttention, kmip_attention_with_weights
 from kmip_data.models.layers.batch import read_batch
+from kmip_data.models.training.data.run_data import ALL_RECORDS
 from kmip_data.models.training.metric_text import format_metric_with_unit
 from kmip_data.models.training.run.finished_run import OpenedRun, open_run
 from kmip_data.models.training.run.predictions import predict
@@ -280,7 +281,8 @@ def evaluate_by_distance(
     predictions = predict(run, split=split, **options)
     assert predictions.origin is not None, "a run's predictions record their origin"
     assert predictions.pred is not None, "nodes with a distance have classes or values"
-    dataset = ShardedDataset(build, split, split_name=predictions.origin.split)
+    part = None if split == ALL_RECORDS else split
+    dataset = ShardedDataset(build, part, split_name=predictions.origin.split)
     distance = torch.cat([data.distance for data in dataset]).numpy()
     target = torch.cat([run_data.task.targets(data) for data in dataset]).numpy()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from kmip_data.models.attention.gate import Gate, apply_gate, build_gate
+from kmip_data.models.attention.kmip import kmip_attention
 from kmip_data.models.attention.overflow import check_inner_products
 from kmip_data.models.layers.batch import BatchOrPointers, batch_pointers
 from kmip_data.models.layers.linear import Linear, can_use_onednn, linear
@@ -22,6 +24,8 @@ CACHED_ORDERS = 8  #: number of cached orders; all layers of a batch share one
 #: Attention weights that dropout stores per call; only a single graph may have more.
 MAX_STORED_WEIGHTS = 2**23
 MIN_TILED_NODES = 512  #: fewest nodes per graph for tiled dropout
+#: Factor of a row's logits as a polynomial of its entropy, highest power first.
+ADAPTIVE_TEMPERATURE = (-0.037, 0.481, -2.3, 4.917, -1.791)
 
 
 class SizeGroups(NamedTuple):
@@ -64,6 +68,31 @@ def _dense_attention(queries: Tensor, keys: Tensor, values: Tensor, p: float) ->
     return hashed_dropout((queries @ keys.mT).softmax(-1), p) @ values
 
 
+def logit_factor(temperature: str, queries: Tensor, keys: Tensor) -> Tensor | float:
+    """Return the factor β of the logits, which keeps a softmax over more keys as sharp.
+
+    ``log-n:M``: β = max(1, ln n / ln M) for n keys (Chiang and Cholak, arXiv 2202.12172, with M = e).
+    ``adaptive``: a polynomial of the entropy of each row of weights, if that exceeds 0.5, and at
+    least 1 (Veličković et al., "Softmax is not enough", ICML 2025, arXiv 2410.01104), (…, n, 1).
+    """
+    nodes = keys.shape[-2]
+    if temperature != "adaptive":
+        return max(1.0, math.log(nodes) / math.log(int(temperature.removeprefix("log-n:"))))
+
+    factors = []
+    rows_per_block = max(1, MAX_STORED_WEIGHTS // keys[..., 0].numel())
+    for block in torch.split(queries, rows_per_block, dim=-2):
+        logits = block @ keys.mT / math.sqrt(keys.shape[-1])
+        # Half precision loses long sums.
+        weights = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+        entropy = torch.special.entr(weights).sum(-1, keepdim=True)
+        factor = torch.zeros_like(entropy)
+        for coefficient in ADAPTIVE_TEMPERATURE:
+            factor = factor * entropy + coefficient
+        factors.append(factor.clamp_min(1).where(entropy > 0.5, 1.0))
+    return torch.cat(factors, -2).to(queries.dtype)
+
+
 class TransformerAttention(nn.Module):
     """Multi-head softmax attention of each node to all nodes of its graph.
 
@@ -78,6 +107,10 @@ class TransformerAttention(nn.Module):
         Input and output channels, a multiple of the number of heads H.
     dropout
         Dropout probability of attention weights in training.
+    k
+        Keys per query, those of k-MIP attention; 0: all nodes.
+    temperature
+        ``none``, or the factor of the logits that :func:`logit_factor` returns.
     gate
         ``"output"``: multiply each head's output by a learned number
         (:class:`~kmip_data.models.attention.gate.HeadGate`).
@@ -97,12 +130,16 @@ class TransformerAttention(nn.Module):
         heads: int = 4,
         *,
         dropout: float = 0.0,
+        k: int = 0,
+        temperature: str = "none",
         gate: Gate = "none",
     ) -> None:
         super().__init__()
         check_heads(dim, heads)
         self.heads = heads
         self.dropout = dropout
+        self.k = k
+        self.temperature = temperature
         self.in_proj_weight = nn.Parameter(torch.empty(3 * dim, dim))
         self.in_proj_bias = nn.Parameter(torch.zeros(3 * dim))
         self.out_proj = Linear(dim, dim)
@@ -146,7 +183,18 @@ class TransformerAttention(nn.Module):
                 graphs_per_call = max(1, MAX_STORED_WEIGHTS // (self.heads * nodes**2))
             for block in torch.split(rows, graphs_per_call):
                 queries, keys, values = block.permute(2, 0, 3, 1, 4)  # (graphs, H, nodes, d) each
-                attended = _dense_attention(queries, keys, values, dropout)
+                if self.temperature != "none":
+                    queries = queries * logit_factor(self.temperature, queries, keys)
+                if self.k:
+                    attended = kmip_attention(
+                        queries.flatten(0, 1),
+                        keys.flatten(0, 1),
+                        values.flatten(0, 1),
+                        self.k,
+                        dropout=dropout,
+                    ).view_as(values)
+                else:
+                    attended = _dense_attention(queries, keys, values, dropout)
                 by_node = attended.transpose(1, 2).flatten(0, 1)
                 outputs.append(by_node.flatten(1))
 

@@ -1,13 +1,12 @@
-"""Plots of a report: learning curves, and metric over training time."""
+"""Learning curves of a report."""
 
 from __future__ import annotations
 
 import functools
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from io import StringIO
-from typing import Any
 
 import numpy as np
 
@@ -20,19 +19,12 @@ from kmip_data.drawing.style import (
     Figure,
     class_colors,
     colors_by_background,
-    current_style,
     in_current_style,
     new_figure,
     using_style,
 )
 from kmip_data.format.card import label_of_dataset
-from kmip_data.manifest import dataset_names
 from kmip_data.models.reports.result_tables import Row, Run, Table
-from kmip_data.models.training.config.presets import (
-    PaperResult,
-    models_with_preset,
-    read_preset,
-)
 from kmip_data.models.training.metric_text import metric_title
 from kmip_data.models.training.metrics import all_metrics, is_percent
 from kmip_data.models.training.run.run_folder import metrics_columns
@@ -40,13 +32,6 @@ from kmip_data.models.training.run.summary import sample_std
 from kmip_data.saving.image_files import IMAGE_METADATA
 
 MAX_CHANGES = 2  #: changes named in a legend entry
-ERROR_BAR_STYLE = {
-    "linestyle": "none",
-    "capsize": 2,
-    "elinewidth": 0.8,
-    "markersize": 5,
-    "zorder": 3,
-}
 
 
 class ModelColors(dict[str, str]):
@@ -63,15 +48,6 @@ class ModelColors(dict[str, str]):
         return [
             self[model + " again" * count] for model, count in zip(models, earlier, strict=True)
         ]
-
-
-#: Function that draws a table on an empty figure.
-DrawFunction = Callable[[Figure, Table, ModelColors], None]
-
-
-def plots_of_table(table: Table, colors: ModelColors) -> list[str]:
-    """Return the plots of a table as SVG that adapts to the page's light or dark background."""
-    return [_draw_svg(draw, table, colors) for draw in (draw_learning_curves, draw_over_hours)]
 
 
 def legend_names(table: Table) -> list[str]:
@@ -155,121 +131,11 @@ def label_plain_ticks(axis: Axes) -> None:
     axis.set_major_formatter(PLAIN_NUMBER)
 
 
-def draw_over_hours(figure: Figure, table: Table, colors: ModelColors) -> None:
-    """Draw the metric over training time: val per epoch, test, and the paper's results.
-
-    A test result is drawn at the epoch of its weights; the paper's only tell their whole time. The
-    paper's results are shown only for complete published data, as in the table.
-    """
-    first = table.rows[0]
-    metric = first["metric"]
-    scale = _unit_factor(metric)
-    paper = {}
-    if first["share"] == "all":
-        paper = paper_results_with_hours(first["dataset"], metric)
-    # Rows have the same colours as in the table, and a result of the paper that of its model.
-    legend = dict(zip(legend_names(table), colors.of_rows(table), strict=True))
-    all_hours = [row["hours"] for row in table.rows] + [
-        result.hours or 0.0 for result in paper.values()
-    ]
-    unit, per_hour = time_unit(max(all_hours))
-
-    axes = figure.subplots()
-    for color, row, runs in zip(legend.values(), table.rows, table.runs, strict=True):
-        hours, values = mean_curve_over_hours(runs, f"val_{metric}")
-        axes.plot(
-            per_hour * hours,
-            scale * values,
-            color=color,
-            linewidth=1,
-            alpha=0.6,
-            marker="_" if len(hours) == 1 else None,
-        )
-        mean = scale * row["test"]
-        std = None if row["test_std"] is None else scale * row["test_std"]
-        best_hours = per_hour * hours_until_best(runs, row["hours"])
-        axes.errorbar(best_hours, mean, std, color=color, marker="o", **ERROR_BAR_STYLE)
-    for model, result in paper.items():
-        std = result.std or 0.0
-        style = {
-            "marker": "D",
-            "markerfacecolor": current_style().background_color,
-            "color": colors[model],
-        }
-        paper_hours = result.hours or 0.0
-        axes.errorbar(per_hour * paper_hours, result.mean, std, **style, **ERROR_BAR_STYLE)
-    axes.set(xscale="log", xlabel=f"training time [{unit}]", ylabel=metric_title(metric))
-    label_plain_ticks(axes.xaxis)
-    axes.set_title(f"{_data_name(table)}: {all_metrics()[metric].title} over training time")
-    axes.grid()
-    marks = {"val, by epoch": "-", "test, at its weights' epoch": "o"}
-    if paper:
-        machines = dict.fromkeys(result.hardware for result in paper.values())
-        marks[f"the paper's test, at the end; {' or '.join(machines)}"] = "D"
-    legend |= {model: colors[model] for model in paper}
-    _add_legend(figure, legend, marks)
-
-
-def time_unit(hours: float) -> tuple[str, float]:
-    """Return the unit for times of up to ``hours``, and the number of units per hour.
-
-    >>> time_unit(0.01), time_unit(1.5), time_unit(30)
-    (('s', 3600.0), ('min', 60.0), ('h', 1.0))
-    """
-    if hours < 1 / 30:
-        return "s", 3600.0
-    return ("min", 60.0) if hours < 2 else ("h", 1.0)
-
-
 def row_colors(table: Table, colors: ModelColors) -> list[str]:
     """Return the colour of each row's curves as CSS for light and dark backgrounds."""
     css = _page_color_css()
     with using_style("light"):
         return [css[color] for color in colors.of_rows(table)]
-
-
-def hours_until_best(runs: Sequence[Run], total: float) -> float:
-    """Return the mean hours of ``runs`` until their best epochs; ``total`` if a time is missing."""
-    unknown = (total, 0.0)
-    points = [
-        _hours_by_epoch(run, "seconds").get(run.result.best_epoch + 1, unknown) for run in runs
-    ]
-    return statistics.fmean(hours for hours, _ in points)
-
-
-def mean_curve_over_hours(runs: Sequence[Run], column: str) -> F64:
-    """Return the mean hours and the mean of a column at each epoch that all runs have reached, (2, E)."""
-    curves = [_hours_by_epoch(run, column) for run in runs]
-    shared = sorted(set(curves[0]).intersection(*curves[1:]))
-    points = np.array([[curve[epoch] for epoch in shared] for curve in curves])
-    return np.asarray(points.reshape(len(runs), -1, 2).mean(axis=0).T)
-
-
-def _hours_by_epoch(run: Run, column: str) -> dict[int, tuple[float, float]]:
-    """Return the hours until each epoch's end, and its value; empty if seconds are missing."""
-    columns = metrics_columns(run.folder)
-    hours = {}
-    total = 0.0
-    for number, (epoch, seconds) in enumerate(columns.get("seconds", []), start=1):
-        # After a gap, the times of all later epochs are unknown.
-        if epoch != number or seconds <= 0:
-            return {}
-        total += seconds / 3600
-        hours[epoch] = total
-    values = columns.get(column, [])
-    return {epoch: (hours[epoch], value) for epoch, value in values if epoch in hours}
-
-
-def paper_results_with_hours(dataset: str, metric: str) -> dict[str, PaperResult]:
-    """Return the paper's results on a dataset, by model, if they state training hours."""
-    if dataset not in dataset_names():
-        return {}
-    results = {}
-    for model in models_with_preset(dataset):
-        paper = read_preset(dataset, model).paper
-        if paper is not None and paper.metric == metric and paper.hours is not None:
-            results[model] = paper
-    return results
 
 
 def _data_name(table: Table) -> str:
@@ -283,36 +149,10 @@ def _unit_factor(metric: str) -> float:
     return 100 if is_percent(metric) else 1
 
 
-def _add_legend(figure: Figure, colors: Mapping[str, str], marks: Mapping[str, str]) -> None:
-    """Add a legend of colours, then of marks: "-" for a line, "o" filled and "D" hollow points."""
-    from matplotlib.lines import Line2D
-
-    handles = []
-    for name, color in colors.items():
-        square = Line2D([], [], color=color, marker="s", linestyle="none", label=name)
-        handles.append(square)
-    for name, mark in marks.items():
-        style: dict[str, Any] = {"marker": mark, "linestyle": "none"}
-        if mark == "-":
-            style = {"linestyle": "-"}
-        if mark == "D":
-            style["markerfacecolor"] = "none"
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color=current_style().secondary_color,
-                label=name,
-                **style,
-            )
-        )
-    figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
-
-
-def _draw_svg(draw: DrawFunction, table: Table, colors: ModelColors) -> str:
-    """Return a plot as SVG whose colours adapt to the page's light or dark background."""
+def learning_curves_svg(table: Table, colors: ModelColors) -> str:
+    """Return the curves of a table as SVG whose colours adapt to the page's light or dark background."""
     file = StringIO()
-    _write_svg(draw, table, colors, file)
+    _write_svg(table, colors, file)
     svg = file.getvalue()
     css = _page_color_css()
     svg = svg[svg.index("<svg") :]
@@ -320,11 +160,11 @@ def _draw_svg(draw: DrawFunction, table: Table, colors: ModelColors) -> str:
 
 
 @in_current_style()
-def _write_svg(draw: DrawFunction, table: Table, colors: ModelColors, file: StringIO) -> None:
+def _write_svg(table: Table, colors: ModelColors, file: StringIO) -> None:
     import matplotlib as mpl
 
     figure = new_figure(6, 4)  # inches; its text is as large as the page's, even on a phone
-    draw(figure, table, colors)
+    draw_learning_curves(figure, table, colors)
     with mpl.rc_context({"svg.fonttype": "none"}):  # keep text as text, not as paths
         figure.savefig(file, format="svg", transparent=True, metadata=IMAGE_METADATA[".svg"])
 

@@ -35,7 +35,7 @@ from kmip_data.models.training.config.presets import (
 )
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig, is_compared
 from kmip_data.models.training.metrics import all_metrics, is_percent
-from kmip_data.models.training.references.reference import mean_references, short_title
+from kmip_data.models.training.references.reference import References, mean_references, short_title
 from kmip_data.models.training.run.result import RunResult, is_edited, read_result
 from kmip_data.models.training.run.run_folder import MAX_METRIC, RESULT_NAME
 from kmip_data.models.training.run.summary import sample_std
@@ -347,12 +347,11 @@ def _make_table(groups: Sequence[Sequence[Run]], against: str | None) -> Table:
 
 
 def _answer_rows(first: Row, groups: Sequence[Sequence[Run]]) -> list[Row]:
-    """Return a row for each fitted reference answer: its mean over the splits of the runs."""
-    references_by_split = {}
+    """Return a row for each reference answer: its mean over the splits of the runs."""
+    references_by_split: dict[str, References] = {}
     for run in itertools.chain(*groups):
-        references = run.result.references
-        if references.keys() - {"constant"}:
-            references_by_split[_split_digest(run)] = references
+        if run.result.references:
+            references_by_split.setdefault(_split_digest(run), {}).update(run.result.references)
     rows = []
     for name, reference in mean_references([*references_by_split.values()]).items():
         if reference.test is None:

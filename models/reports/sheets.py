@@ -1,4 +1,4 @@
-"""Tables of a report as Markdown, LaTeX or HTML, and the page with plots."""
+"""Tables of a report as Markdown, LaTeX or HTML, and the page with curves."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from kmip_data.files.page_templates import asset_text, page_template
 from kmip_data.format.card import SAMPLE_NOTE
 from kmip_data.models.reports.plots import (
     ModelColors,
+    learning_curves_svg,
     model_with_changes,
-    plots_of_table,
     row_colors,
 )
-from kmip_data.models.reports.result_tables import Row, Table
+from kmip_data.models.reports.result_tables import REFERENCE, Row, Table
 from kmip_data.models.training.metric_text import format_metric, metric_title
 from kmip_data.models.training.metrics import all_metrics
 from kmip_data.text import format_duration
@@ -181,7 +181,9 @@ COLUMNS = {
 
 
 def _format_cells(row: Row) -> dict[str, str]:
-    return {name: column.cell(row) for name, column in COLUMNS.items()}
+    # A reference answer has only a model and a result.
+    names = ["model", "test"] if row["variant"] == REFERENCE else list(COLUMNS)
+    return {name: COLUMNS[name].cell(row) for name in names}
 
 
 def results_sheet(
@@ -189,13 +191,15 @@ def results_sheet(
 ) -> Sheet:
     """Format a table of results, the best row first, without empty columns.
 
+    A reference answer stands where its result puts it; no row is marked if one is better.
+
     Properties shared by all rows are listed once. A ``narrow`` sheet fits a printed page and has
     only one column of differences: to the model of ``--against``, else to the paper, else to the
     best row.
     """
     first = table.rows[0]
     higher = all_metrics()[first["metric"]].higher_is_better
-    ranked = sorted(table.rows, key=lambda row: float(row["test"]), reverse=higher)
+    ranked = sorted(table.all_rows, key=lambda row: float(row["test"]), reverse=higher)
     rows = list(map(_format_cells, ranked))
     title = first["dataset"]
     if first["share"] not in {"", "all"}:
@@ -208,16 +212,16 @@ def results_sheet(
     shared = ""
     if narrow:
         against = "Δ baseline"
-        if table.baseline in {"", "the best"} and any(cells["Δ paper"] for cells in rows):
+        if table.baseline in {"", "the best"} and any(cells.get("Δ paper") for cells in rows):
             against = "Δ paper"
         for row, cells in zip(ranked, rows, strict=True):
-            cells["model"] = model_with_changes(row)
+            if row["variant"] != REFERENCE:
+                cells["model"] = model_with_changes(row)
         names = ["model", "test", against]
     else:
-        shared = _extract_shared_properties(rows)
-        names = list(rows[0])
-    names = [name for name in names if any(cells[name] for cells in rows)]
-    rows += map(_answer_cells, table.answer_rows)
+        shared = _extract_shared_properties([cells for cells in rows if "n" in cells])
+        names = list(COLUMNS)
+    names = [name for name in names if any(cells.get(name) for cells in rows)]
     docs = {}
     for name in names:
         docs[name.replace("baseline", table.baseline)] = COLUMNS[name].doc
@@ -241,22 +245,19 @@ def results_sheet(
     ranks = [row["rank"] if clear else None for row in ranked]
     css = row_colors(table, ModelColors() if colors is None else colors)
     color_of_row = dict(zip(map(id, table.rows), css, strict=True))
-    css = [color_of_row[id(row)] for row in ranked]
-    ranks += [None] * len(table.answer_rows)
-    css += ["transparent"] * len(table.answer_rows)
+    css = [color_of_row.get(id(row), "transparent") for row in ranked]
     return Sheet(title, docs, lines, ranks, css, shared, " ".join(notes))
 
 
-def _answer_cells(row: Row) -> dict[str, str]:
-    """Format the row of a reference answer, which has only a model and a result."""
-    return {"model": _format_model(row), "test": _format_mean("test", row)}
-
-
 def _best_is_clearly_ahead(ranked: Sequence[Row]) -> bool:
-    """True if the best row is more than a standard error of the difference ahead of the second."""
-    if len(ranked) < 2:
+    """True if the best of all rows is a run's, and clearly ahead of the second run's.
+
+    Clearly: by more than a standard error of the difference.
+    """
+    runs = [row for row in ranked if row["rank"]]
+    if not runs or runs[0] is not ranked[0]:
         return False
-    best, second = ranked[:2]
+    best, second = runs
     if best["test_error"] is None or second["test_error"] is None:
         return False
     error = math.hypot(best["test_error"], second["test_error"])
@@ -288,14 +289,14 @@ def _extract_shared_properties(rows: list[dict[str, str]]) -> str:
 
 
 def report_page(tables: Sequence[Table], home: Path, notices: Sequence[str]) -> str:
-    """Return the HTML page with the sheet of each table, followed by its plots."""
+    """Return the HTML page with the sheet of each table, followed by its learning curves."""
     colors = ModelColors()
     # Embed the script, so that the page is a single file that works offline.
     page = page_template("kmip_data.drawing", "report.html").render(
         title="kmip-data report",
         about=f"{time.strftime('%Y-%m-%d %H:%M')}; runs of {home}",
         sections=[
-            (results_sheet(table, colors), plots_of_table(table, colors)) for table in tables
+            (results_sheet(table, colors), learning_curves_svg(table, colors)) for table in tables
         ],
         notices=notices,
         script=asset_text("kmip_data.drawing", "report.js"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from kmip_data.format.split_files import PARTS
 from kmip_data.models.training.metrics import ClassScores, MetricsByPart, all_metrics, is_percent
-from kmip_data.text import format_duration
+from kmip_data.text import TEXT_WIDTH, format_duration
 
 if TYPE_CHECKING:
     from kmip_data.models.training.config.run_config import TrainingConfig
@@ -65,6 +65,7 @@ def metrics_table(
 ) -> str:
     """Format a table of parts and metrics, fractions in percent, with deviations if given.
 
+    A table wider than 80 characters has a row per metric instead of a row per part.
     An undefined metric is shown as –, with the reason below the table.
     """
     measured = {name for values in mean.values() for name in values}
@@ -84,6 +85,9 @@ def metrics_table(
             if math.isnan(value) and metric is not None and metric.required_targets:
                 notes.append(f"–: {metric.title} needs {metric.required_targets}")
         rows.append(row)
+    columns = [[*column] for column in zip(*rows, strict=True)]
+    if sum(max(map(len, column)) + 2 for column in columns) > TEXT_WIDTH:
+        rows = columns
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
     return "\n".join([*lines, *dict.fromkeys(notes)])
@@ -112,7 +116,7 @@ def class_table(
 
 
 class EpochTable:
-    """Printed table of epochs, with a row of at most 100 characters for each evaluated epoch.
+    """Printed table of epochs, with a row of at most 80 characters for each evaluated epoch.
 
     Parameters
     ----------
@@ -142,7 +146,7 @@ class EpochTable:
         cells += [f"{part:>{METRIC_WIDTH}} " for part in self.parts]
         titles = "  ".join(["epoch".rjust(self.epoch_width), *cells, "seconds", "left"])
         return (
-            f"{metric_title(self.metric)} after each epoch; train: while the weights change;"
+            f"{metric_title(self.metric)}; train: while the weights change;"
             f" *: best on {self.settings.watched_part}\n{titles}"
         )
 
@@ -164,7 +168,7 @@ class EpochTable:
         seconds_left = self._seconds_left(history)
         if seconds_left:
             # Patience may end the run earlier.
-            qualifier = "" if settings.patience is None else "at most "
+            qualifier = "" if settings.patience is None else "≤ "
             cells.append(f"{qualifier}{format_duration(seconds_left)}")
         return "  ".join(cells).rstrip()
 

@@ -12,7 +12,6 @@ from typing import NamedTuple, NoReturn
 from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.files.small_files import first_problem
-from kmip_data.pipelines.companion_files.colour_legends import ClassColour
 from kmip_data.pipelines.companion_files.part_lists import (
     ItemNames,
     add_part,
@@ -53,8 +52,6 @@ class Companions:
     """Files next to the items, by what they are."""
 
     legends: dict[str, dict[int, str]] = field(default_factory=dict)  #: file -> names by code
-    #: file -> colours of classes
-    colours: dict[str, list[ClassColour]] = field(default_factory=dict)
     columns: list[ItemColumn] = field(default_factory=list)  #: of all tables
     parts: dict[str, int] = field(default_factory=dict)  #: item -> code of its part, of lists
     ignored: dict[str, str] = field(default_factory=dict)  #: file -> reason
@@ -72,13 +69,8 @@ class Companions:
         for name in names:
             wanted = comparable_name(name)
             columns = [column for column in self.columns if comparable_name(column.name) == wanted]
-            varied = [column for column in columns if len({*column.by_item.values()}) > 1]
-            for column in columns:
-                if varied and column not in varied:
-                    reason = f"each row has the same {column.name!r}, and other tables have more"
-                    self.ignored[column.file] = reason
             if columns:
-                return _joined(varied or columns)
+                return _joined(columns)
         return None
 
     def leave_out(self, names: Sequence[str], items: Sequence[str]) -> None:
@@ -136,24 +128,12 @@ class Companions:
 
     def unused(self, legend: str) -> dict[str, str]:
         """Return the files without use, with reasons, if only this legend is used."""
-        other_legends = {*self.legends, *self.colours} - {legend}
+        other_legends = self.legends.keys() - {legend}
         return {**self.ignored, **dict.fromkeys(sorted(other_legends), "no legend of the labels")}
 
     def without_own_files(self, files: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
         """Return the files of each cloud that is no companion."""
         return {cloud: parts for cloud, parts in files.items() if parts[0] not in self.files}
-
-    def matches_by_number(self) -> dict[str, list[str]]:
-        """Return a fact for the summary: an example of each table that knows items by numbers."""
-        examples: dict[str, str] = {}
-        for column in self.columns:
-            for item, value in column.by_item.items():
-                path = PurePosixPath(item)
-                text = _text_of_id(value)
-                if column.is_key and path.stem.casefold() not in text.casefold():
-                    example = f"{column.name!r} {text} of {column.file} is {path.name}"
-                    examples.setdefault(column.file, example)
-        return {"names": [*examples.values()]} if examples else {}
 
     @property
     def column_names(self) -> list[str]:
@@ -248,7 +228,7 @@ def _add_text(
         return ""
 
     # Two columns may be both, if the names of the items are numbers; more are one of both.
-    legend, colours = text.legends(options.encoding)
+    legend = text.legend(options.encoding)
     table = _item_table(text, rows, names, options)
     if isinstance(table, list):
         companions.columns += table
@@ -256,9 +236,7 @@ def _add_text(
             legend = None
     if legend is not None:
         companions.legends[text.name] = legend
-    if colours:
-        companions.colours[text.name] = colours
-    if legend is not None or colours or isinstance(table, list):
+    if legend is not None or isinstance(table, list):
         return ""
     if len(rows) > 1:
         companions.unmatched[text.name] = rows[:2]
@@ -327,14 +305,7 @@ def _item_table(
     # Names of clouds may be words or numbers that are in their rows, too.
     if rows and _names_position(rows[0], options):
         return reason
-    # A column with the names themselves tells more than one with numbers, which may count its rows.
-    columns_of_cells = [*enumerate(zip(*rows, strict=False))]
-    exact = [
-        (position, cells)
-        for position, cells in columns_of_cells
-        if sum(names.find_by_name(cell) is not None for cell in cells) > len(cells) // 2
-    ]
-    for position, cells in exact or columns_of_cells:
+    for position, cells in enumerate(zip(*rows, strict=False)):
         named = [names.find(cell) is not None for cell in cells]
         if sum(named[1:]) < len(named) // 2 or not any(named):
             continue
@@ -355,16 +326,10 @@ def _item_table(
         except (DamagedInput, UsageError, ValueError) as error:
             return first_problem(error)
         key, values = [*columns.values.items()][position]
-        texts = [_text_of_id(cell) for cell in values.tolist()]
-        items = [names.find(cell) for cell in texts]
+        items = [names.find(_text_of_id(cell)) for cell in values.tolist()]
         named_items = [item for item in items if item is not None]
         covered = len(named_items)
         is_unique = len({*named_items}) == covered
-        is_named = any(map(names.find_by_name, texts))
-        if is_unique and covered < names.count / 2 and not is_named:
-            # Codes of classes may be numbers of a few items, too.
-            reason = f"{key!r} has the numbers of {covered:,} of {names.count:,} files"
-            continue
         if is_unique and covered >= max(_MIN_COVERED * len(items), 1):
             _check_all_named(items, text.name, columns)
             return [

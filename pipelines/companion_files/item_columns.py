@@ -192,7 +192,6 @@ def infer_labels(
             names = tuple(legend.names[code] for code in codes)
             class_labels = codes
             summary["legend"] = legend.file
-            summary["warnings"] += _warnings_about_no_class(dict(zip(codes, names, strict=True)))
         classes = tuple(statistics.classes(class_labels, count, label))
         missing = statistics.count_without_class(classes)
         suggestion = statistics.suggest_classes_option(classes, label)
@@ -207,18 +206,6 @@ def infer_labels(
         "is_complete": not missing,
         "summary": summary,
     }
-
-
-def _warnings_about_no_class(names: Mapping[Any, str]) -> list[str]:
-    """Return a warning if a class of a legend is called as labels that are missing."""
-    classes = [
-        code for code, name in names.items() if name.lower() not in known_names.NO_CLASS_NAMES
-    ]
-    if len(classes) in {0, len(names)}:
-        return []
-    others = ", ".join(repr(name) for code, name in names.items() if code not in classes)
-    setting = Setting(classes=",".join(map(str, classes)))
-    return [f"{others} is a class; to leave its items without a label: {setting}"]
 
 
 def label_column(

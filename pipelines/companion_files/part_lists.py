@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
-from typing import TypeVar
 
 from kmip_data.errors import DamagedInput
 from kmip_data.format.split_files import PART_CODES, PARTS, part_name
@@ -14,8 +13,6 @@ from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.text import list_names
 
 _MAX_LIST_BYTES = 2**26
-_DIGITS = re.compile("[0-9]{1,18}")
-Name = TypeVar("Name", bound=Hashable)
 #: Beginning of an object of JSON whose first value is a list.
 _OBJECT_OF_LISTS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"([^"]*)"\s*:\s*\[')
 
@@ -68,29 +65,18 @@ class ItemNames:
     """Items by the names under which tables may know them."""
 
     def __init__(self, items: Collection[str]) -> None:
-        self.count = len(items)
         stems = {item: str(PurePosixPath(item).with_suffix("")) for item in items}
         names = [
             (name, item) for item, stem in stems.items() for name in {*_tails(item), *_tails(stem)}
         ]
         self._items = _names_of_one_item(names)
         self._folded_items = _names_of_one_item([(name.casefold(), item) for name, item in names])
-        self._numbered_items = _names_of_one_item(_varying_numbers(stems))
 
     def find(self, name: str) -> str | None:
         """Return the item that a name means, which may have upper folders of its own.
 
-        Upper and lower case make no difference unless two names differ in them alone. A number means
-        the item with this number: ``1`` may be ``001.txt`` or ``tree_001.txt``.
+        Upper and lower case make no difference unless two names differ in them alone.
         """
-        item = self.find_by_name(name)
-        number = _whole_number(name.strip())
-        if item is not None or number is None:
-            return item
-        return self._numbered_items.get(number)
-
-    def find_by_name(self, name: str) -> str | None:
-        """Return the item with this name, whatever its number."""
         for tail in _tails(name.strip().replace("\\", "/").removeprefix("./")):
             item = self._items.get(tail) or self._folded_items.get(tail.casefold())
             if item is not None:
@@ -98,35 +84,12 @@ class ItemNames:
         return None
 
 
-def _names_of_one_item(names: Iterable[tuple[Name, str]]) -> dict[Name, str | None]:
+def _names_of_one_item(names: Iterable[tuple[str, str]]) -> dict[str, str | None]:
     """Return the item of each name; a name of two items is none."""
-    items: dict[Name, str | None] = {}
+    items: dict[str, str | None] = {}
     for name, item in names:
         items[name] = item if items.setdefault(name, item) == item else None
     return items
-
-
-def _varying_numbers(stems: Mapping[str, str]) -> list[tuple[int, str]]:
-    """Return the only number that differs among the names of items, such as 1 in ``tree_001``.
-
-    Names alike without their numbers are compared, and the largest group of these counts.
-    """
-    groups: dict[str, list[tuple[list[int], str]]] = {}
-    for item, stem in stems.items():
-        name = PurePosixPath(stem).name.casefold()
-        numbers = [int(digits) for digits in _DIGITS.findall(name)]
-        groups.setdefault(_DIGITS.sub("#", name), []).append((numbers, item))
-    largest = max(groups.values(), key=len, default=[])
-    columns = zip(*(numbers for numbers, _ in largest), strict=True)
-    varying = [column for column in columns if len({*column}) > 1 or len(largest) == 1]
-    items = [item for _, item in largest]
-    return [*zip(varying[0], items, strict=True)] if len(varying) == 1 else []
-
-
-def _whole_number(text: str) -> int | None:
-    """Return the number that a text of digits, perhaps with the fraction 0, is; else ``None``."""
-    digits = text.removesuffix(".0")
-    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else None
 
 
 def _tails(path: str) -> list[str]:

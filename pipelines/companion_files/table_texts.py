@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kmip_data.errors import OutOfResources
-from kmip_data.pipelines.companion_files.colour_legends import (
-    ClassColour,
-    class_colours_of_text,
-)
 from kmip_data.pipelines.companion_files.legends import LEGEND_SUFFIXES, MAX_BYTES, legend_of_text
 from kmip_data.pipelines.formats.file_heads import WORKBOOK_SUFFIXES, decompressed_head, is_gzip
 from kmip_data.pipelines.formats.typed_tables import SHEET_MARK
@@ -18,7 +14,7 @@ from kmip_data.pipelines.formats.typed_tables.arrow_tables import ARROW_SUFFIXES
 from kmip_data.pipelines.formats.typed_tables.frames import is_frame_file, read_frames
 from kmip_data.text import human_bytes
 
-COMPANION_SUFFIXES = (*LEGEND_SUFFIXES, *WORKBOOK_SUFFIXES, *ARROW_SUFFIXES)
+COMPANION_SUFFIXES = (".json", *LEGEND_SUFFIXES, *WORKBOOK_SUFFIXES, *ARROW_SUFFIXES)
 _LOCK_PREFIX = "~$"  #: begins the name of a file that Excel writes next to an open workbook
 _MAX_MEMORY = 2**32  #: for reading a workbook or a frame
 
@@ -49,14 +45,12 @@ class TableText:
         with self.path.open("rb") as file:
             return file.read(size)
 
-    def legends(self, encoding: str = "") -> tuple[dict[int, str] | None, list[ClassColour]]:
-        """Return the name of each code, and the colour of each class; nothing if it is no legend."""
-        if self.path.stat().st_size > MAX_BYTES:
-            return None, []
-        data = self.read()
+    def legend(self, encoding: str = "") -> dict[int, str] | None:
+        """Return the name of each code; ``None`` if it is no legend."""
+        if self.is_json or self.path.stat().st_size > MAX_BYTES:
+            return None
         name = f"{self.name}.csv" if self.has_typed_columns else self.path.name
-        colours = class_colours_of_text(data, name, encoding)
-        return legend_of_text(data, name, encoding, self.title), colours
+        return legend_of_text(self.read(), name, encoding)
 
 
 def texts_of_file(path: Path, name: str) -> Iterator[TableText]:

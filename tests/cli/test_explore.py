@@ -156,7 +156,8 @@ def test_a_cloud_turns_by_dragging_and_stays_in_view(home_of_sample, tmp_path):
         return { bars, lengths, facts, present, counted,
                  ticks, seen, before, above, turned, kept, moved: view.center, inside, pinch,
                  off: Math.hypot(at[0] - near[0], at[1] - near[1]),
-                 lines: explorer.state.lines, story: document.getElementById("story").textContent };""",
+                 lines: document.getElementById("lines").checked,
+                 story: document.getElementById("story").textContent };""",
         tmp_path,
     )
     assert view["before"] != view["above"] != view["turned"] != view["before"]

@@ -42,22 +42,19 @@ def test_the_next_step_opens_the_best_run_of_the_best_row(runs):
 
 def test_report_prints_readable_row(runs):
     lines = expect_success("report").out.splitlines()
-    assert lines[0].startswith(
-        "paris: accuracy [%] on test; build 0123456789ab, split 'random-seed0' ("
-    )
+    assert lines[0] == "paris: accuracy [%] on test; build 0123456789ab, split 'random-seed0'"
     # What all rows share is said once, and the best row comes first.
-    assert lines[1].startswith("All rows: time 2 h 0 min; device NVIDIA A100; memory 2.00 GB;")
-    assert lines[2].split()[:3] == ["model", "test", "n"]
-    assert re.search(
-        r"^gps-kmip +53.15 ± 0.13 +4 +53.62 ± 0.22 +−0.47 +– +3 h 5 min, one", lines[3]
-    )
-    assert re.search(r"^gps-kmip +52.30 ", lines[4])
-    assert lines[5] == "    model.attention.k=5 instead of 15"
-    assert re.search(r"^gcn +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 +−3.05 ", lines[6])
-    assert lines[7].startswith(
+    assert lines[2].startswith("All rows: time 2 h 0 min; device NVIDIA A100; memory 2.00 GB;")
+    assert lines[4].split()[:3] == ["model", "test", "n"]
+    assert re.search(r"^gps-kmip +53.15 ± 0.13 +4 +53.62 ± 0.22 +−0.47 +–$", lines[5])
+    assert lines[6].startswith("    paper's 3 h 5 min, one")
+    assert re.search(r"^gps-kmip +52.30 ", lines[7])
+    assert lines[8].endswith("; model.attention.k=5 instead of 15")
+    assert re.search(r"^gcn +50.00 ± 0.00 † +2 of 4 +52.93 ± 0.06 +−2.93 +−3.05$", lines[9])
+    assert lines[11].startswith(
         "† mean over fewer runs than the paper's. Δ the best: mean over the seeds"
     )
-    assert "Δ gcn" in expect_success("report", "--against", "gcn").out.splitlines()[2]
+    assert "Δ gcn" in expect_success("report", "--against", "gcn").out.splitlines()[4]
     out = expect_success("report", "--format", "markdown").out
     assert "| **53.15 ± 0.13** |" in out
     assert "| *52.30 ± 0.26* |" in out
@@ -97,7 +94,7 @@ def test_no_line_is_wider_than_a_terminal(runs):
     )
     write_run(runs, 0.7, dataset="peptides-func", metric="ap", metrics={"test": {"ap": 0.7}})
     out = expect_success("report").out
-    assert max(map(len, out.splitlines())) <= 100
+    assert max(map(len, out.splitlines())) <= 80
     assert "optimizer.weight_decay=0.1" in out
 
 
@@ -192,8 +189,7 @@ def test_html_is_one_file_with_its_pictures(runs, tmp_path):
     assert "<script>x" not in text
     assert not re.search(r"""\b(src|href)=["'][^#]""", text)
     assert text.count("<table>") == 2
-    # Curves by epoch and by hours for each table.
-    assert text.count("<svg") == text.count("</svg>") == 4
+    assert text.count("<svg") == text.count("</svg>") == 2, "the curves of each table"
     assert re.search(r"<p class=\"about\">\d{4}-\d\d-\d\d \d\d:\d\d; runs of /", text)
     assert text.count("<dt>test</dt>") == 2
     assert "<b>53.15 ± 0.13</b>" in text
@@ -219,7 +215,6 @@ def test_a_report_sorts_and_filters(runs, tmp_path):
         filter.value = rows[0].cells[0].textContent.toUpperCase() + " " + rows[0].cells[column].textContent;
         filter.dispatchEvent(new Event("input"));
         const seen = rowsOf(table).filter((row) => row.checkVisibility()).length;
-        document.getElementById("copy").click();
         filter.value = "none such";
         filter.dispatchEvent(new Event("input"));
         const all = [...document.querySelectorAll("h2, table, svg, #none")];

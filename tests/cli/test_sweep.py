@@ -39,7 +39,7 @@ def test_a_dry_run_lists_the_runs_and_starts_none(home, plan):
 
 def test_a_dry_run_shows_the_papers_cells_next_to_its_own():
     out = expect_success("sweep", "paper-city", "--dataset", "london", "--dry-run").out
-    row = r"^london/gps-kmip +paper-depth +1 +7 +for 500,000 parameters +accuracy 56.05 %, 1 run$"
+    row = r"^london/gps-kmip +paper-depth +1 +7 +500,000 parameters\n    paper: accuracy 56.05 %, 1 run$"
     assert re.search(row, out, re.MULTILINE)
     assert "\nsource: paper, table of City-Networks results" in out
     assert "exphormer" not in out

@@ -77,7 +77,11 @@ OPTIONS: dict[str, list[dict[str, Any]]] = {
             "norm": "none",
         },
     ],
-    "gps-transformer": [{"attention": {"gate": "output"}}],
+    "gps-transformer": [
+        {"attention": {"gate": "output"}},
+        {"attention": {"k": 3, "temperature": "log-n:4"}},
+        {"attention": {"temperature": "adaptive"}},
+    ],
     "gps-bigbird": [
         {"attention": {"gate": "output"}},
         {"attention": {"block_size": 2, "random_blocks": 1, "seed": 5}},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections import Counter
@@ -15,9 +14,8 @@ from support.cli import expect_refusal, expect_success, kmip, python
 
 import kmip_data
 from kmip_data.errors import DamagedInput, Setting
-from kmip_data.pipelines.companion_files.colour_legends import class_colours_of_text
 from kmip_data.pipelines.companion_files.companions import NO_TABLE, ItemNames, find_companions
-from kmip_data.pipelines.companion_files.legends import find_legend, legend_of_text
+from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 
@@ -30,36 +28,17 @@ LEGENDS = {
     "equals": ("classes.txt", "# classes\n0 = floor\n1 = high wall\n\n7 = door\n"),
     "colons": ("classes.txt", "0: floor\n1: high wall\n7: door\n"),
     "commas": ("classes.csv", 'code,name\n0,floor\n1,"high wall"\n7,door\n'),
-    "colours": (
-        "classes.csv",
-        "code,class,colour\n0,floor,#aa7733\n1,high wall,#0a0\n7,door,#cc0000\n",
-    ),
-    "colours first": ("a.tsv", "(9,8,9)\tfloor\t0\n(9,7,0)\thigh wall\t1\n(8,7,0)\tdoor\t7\n"),
-    "red, green, blue": (
-        "a.csv",
-        "r,g,b,label,id\n9,8,9,floor,0\n6,7,0,high wall,1\n8,7,0,door,7\n",
-    ),
     "numbers of colours": ("a.txt", "0 floor 170 119 51\n1 high wall 0 0 9\n7 door 255 0 0\n"),
-    "words of colours": (
-        "a.csv",
-        "Colour;Class name;No\nred;floor;0\nblue;high wall;1\ngreen;door;7\n",
-    ),
-    "groups": ("a.csv", "id,group,name\n0,inner,floor\n1,inner,high wall\n7,inner,door\n"),
-    "object": ("legend.json", '{"0": "floor", "1": "high wall", "7": "door"}'),
-    "inverse": ("legend.json", '{"floor": 0, "high wall": 1, "door": 7}'),
 }
 NO_LEGENDS = {
     "numbers": ("a.txt", "0 1\n1 2\n"),
     "points": ("a.txt", "0 1 2\n1 2 3\n"),
     "repeated codes": ("a.csv", "0,floor\n0,wall\n"),
     "repeated names": ("a.csv", "0,floor\n1,floor\n"),
-    "three columns without texts": ("a.csv", "code,class,x\n0,1,5\n1,2,6\n"),
-    "colours alone": ("a.csv", "code,size,colour\n0,1,#aa7733\n1,2,#00aa00\n"),
     "texts of rows": ("a.csv", "x,y,z,kind\n0,1,5,tree\n1,2,6,tree\n"),
     "one row": ("a.txt", "0 floor\n"),
     "text": ("README.txt", "Two floors\nof a house.\n"),
-    "nested": ("a.json", '{"0": ["floor"]}'),
-    "damaged": ("a.json", '{"0": '),
+    "JSON": ("a.json", '{"0": "floor", "1": "wall"}'),
     "binary": ("a.txt", b"\xff\xfe\0"),
 }
 
@@ -74,40 +53,8 @@ def write(folder: Path, files: dict[str, str | bytes]) -> None:
 def test_a_legend_has_a_column_of_distinct_codes_and_one_of_names(tmp_path, case):
     name, content = {**LEGENDS, **NO_LEGENDS}[case]
     write(tmp_path, {name: content})
-    legend, _ = TableText(name, name.partition(".")[0], tmp_path / name).legends()
+    legend = TableText(name, name.partition(".")[0], tmp_path / name).legend()
     assert legend == (NAMES if case in LEGENDS else None)
-
-
-COLOUR_LEGENDS = {
-    "CamVid": ("class_dict.csv", "name,r,g,b\nsky,9,8,255\nhigh wall,0,0,0\n", [0, 1]),
-    "lines of CamVid": ("label_colors.txt", "9 8 255\tsky\n0 0 0\thigh wall\n", [0, 1]),
-    "codes": ("a.csv", "code;name;Red;Green;Blue\n7;sky;9;8;255\n2;high wall;0;0;0\n", [7, 2]),
-    "codes behind": ("a.csv", "r,g,b,label,id\n9,8,255,sky,7\n0,0,0,high wall,2\n", [7, 2]),
-    "without names": ("a.txt", "7,sky,9,8,255\n2,high wall,0,0,0\n", [7, 2]),
-    "hexadecimal": ("a.csv", "name,colour\nsky,#0908FF\nhigh wall,#000000\n", [0, 1]),
-    "numbers of one cell": ("a.csv", 'colour,class\n"9, 8, 255",sky\n"(0,0,0)",high wall\n', [0, 1]),
-}  # fmt: skip
-NO_COLOUR_LEGENDS = {
-    "256": ("a.csv", "name,r,g,b\nsky,9,8,256\nwall,0,0,0\n", []),
-    "positions": ("a.csv", "name,x,y,z\nsky,9,8,1\nwall,0,0,0\n", []),
-    "four numbers": ("a.txt", "sky 9 8 1 0\nwall 0 0 0 1\n", []),
-    "repeated names": ("a.csv", "name,r,g,b\nsky,9,8,1\nsky,0,0,0\n", []),
-}
-
-
-@pytest.mark.parametrize("case", [*COLOUR_LEGENDS, *NO_COLOUR_LEGENDS])
-def test_a_legend_of_colours_has_the_code_and_name_of_each(case):
-    name, content, codes = {**COLOUR_LEGENDS, **NO_COLOUR_LEGENDS}[case]
-    rows = class_colours_of_text(content.encode(), name)
-    expected = zip(codes, ("sky", "high wall"), ((9, 8, 255), (0, 0, 0)), strict=False)
-    assert rows == [*expected]
-
-
-def test_a_list_is_a_legend_from_0():
-    assert legend_of_text(b'["floor", "wall"]', "a.json") == {0: "floor", 1: "wall"}
-    lines = b"floor\r\n high wall\n"
-    assert legend_of_text(lines, "a.txt", title="class_names") == {0: "floor", 1: "high wall"}
-    assert legend_of_text(lines, "a.txt", title="README") is None
 
 
 def test_a_legend_names_all_labels_or_the_given_classes():
@@ -137,15 +84,6 @@ def test_an_item_is_found_by_each_of_its_names_that_no_other_has():
     assert names.find("a/x") == "a/x.txt"
     assert names.find("x") is names.find("z") is names.find("") is None
     assert names.find("room") == "Area_1/room"
-    numbers = ItemNames([f"run_2_{n:02}_x.txt" for n in range(3)] + ["trees 7.csv", "README.txt"])
-    assert [numbers.find(name) for name in ("1", "01", " 2.0", "3", "7")] == [
-        "run_2_01_x.txt",
-        "run_2_01_x.txt",
-        "run_2_02_x.txt",
-        None,
-        None,
-    ]
-    assert ItemNames([f"{n}_{n}.txt" for n in range(3)]).find("1") is None
 
 
 POINTS = "".join(f"{row} {row * 7 % 5} {row * 3 % 7}\n" for row in range(12))
@@ -192,29 +130,6 @@ def test_a_file_next_to_clouds_is_what_its_values_say(tmp_path, case):
         assert companions.legends == {name: {0: "floor", 1: "wall"}}
 
 
-def test_codes_of_classes_are_no_numbers_of_a_few_clouds(tmp_path):
-    clouds = {f"scan{number:02}.txt": POINTS for number in range(12)}
-    write(tmp_path, {**clouds, "t.csv": "code,meaning,colour\n2,floor,#888888\n5,wall,#cccc00\n"})
-    companions = find_companions(tmp_path, [*clouds, "t.csv"], [*clouds], CloudOptions())
-    assert companions.legends == {"t.csv": {2: "floor", 5: "wall"}}
-    assert companions.columns == []
-
-
-@pytest.mark.parametrize("names", [[5, 4, 3, 2, 1, 0], [0, 0, 1, 1, 2, 2]])
-def test_names_of_files_go_before_numbers_of_rows(tmp_path, names):
-    """With names that repeat, a table says nothing of each cloud, whatever its numbers."""
-    clouds = {f"P_{number:03}.txt": POINTS for number in range(6)}
-    rows = [f"{row},P_{name:03},{'ab'[name > 2]}\n" for row, name in enumerate(names)]
-    write(tmp_path, {**clouds, "t.csv": "Nr,Probe,Art\n" + "".join(rows)})
-    companions = find_companions(tmp_path, [*clouds, "t.csv"], [*clouds], CloudOptions())
-    column = companions.find_column(["art"])
-    if len({*names}) < len(names):
-        assert companions.ignored == {"t.csv": "'Probe' names 3 files in 6 rows"}
-        assert column is None
-    else:
-        assert column.by_item == {f"P_{n:03}.txt": "ab"[n > 2] for n in names}
-
-
 FORMS = {
     "CSV": lambda frame, path: frame.to_csv(f"{path}.csv", index=False),
     "CSV with semicolons": lambda frame, path: frame.to_csv(f"{path}.csv", index=False, sep=";"),
@@ -227,8 +142,8 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 def test_tables_of_any_format_say_the_same(tmp_path, form):
-    """Clouds are called 000, 001, …; their table has the numbers, in any order."""
-    clouds = [f"{number:03}.txt" for number in range(12)]
+    """Rows of the table are in any order."""
+    clouds = [f"{number}.txt" for number in range(12)]
     write(tmp_path, dict.fromkeys(clouds, POINTS))
     rng = np.random.default_rng(len(form))
     numbers = rng.permutation(12)
@@ -246,9 +161,9 @@ def test_tables_of_any_format_say_the_same(tmp_path, form):
     assert [*companions.legends.values()] == [{0: "floor", 2: "high wall"}]
     assert companions.parts == dict.fromkeys(clouds[:5], 0)
     kinds = companions.find_column(["kind"]).by_item
-    assert kinds == {f"{n:03}.txt": f"k{n % 3}" for n in numbers}
+    assert kinds == {f"{n}.txt": f"k{n % 3}" for n in numbers}
     ages = companions.find_column(["age"]).by_item
-    assert ages == {f"{n:03}.txt": None if n == numbers[2] else n / 4 for n in numbers}
+    assert ages == {f"{n}.txt": None if n == numbers[2] else n / 4 for n in numbers}
 
 
 def test_each_sheet_of_a_workbook_is_used_or_ignored(tmp_path):
@@ -268,16 +183,15 @@ def test_each_sheet_of_a_workbook_is_used_or_ignored(tmp_path):
 
 
 def test_tables_with_one_column_are_one(tmp_path):
-    """A constant one is left out; a value for an item is given once."""
+    """A value for an item is given once."""
     rows = [f"{n},{'ab'[n % 2]}\n" for n in range(12)]
-    tables = {"a.csv": "id,kind\n0,c\n1,c\n", "b.csv": "id,kind\n" + "".join(rows[:6])}
+    tables = {"b.csv": "id,kind\n" + "".join(rows[:6])}
     tables["c.csv"] = "id,Kind\n" + "".join(rows[5:])
     write(tmp_path, {**CLOUDS, **tables})
     companions = find_companions(tmp_path, tables, [*CLOUDS], CloudOptions())
     column = companions.find_column(["kind"])
     assert column.by_item == {f"{n}.txt": "ab"[n % 2] for n in range(12)}
     assert column.file == "b.csv and c.csv"
-    assert "the same 'kind'" in companions.ignored["a.csv"]
     write(tmp_path, {"c.csv": "id,kind\n5,a\n6,b\n"})
     companions = find_companions(tmp_path, tables, [*CLOUDS], CloudOptions())
     with pytest.raises(DamagedInput, match=r"b.csv has 'b' as 'kind' of 5.txt, and c.csv has 'a'"):
@@ -348,30 +262,19 @@ def test_points_have_a_legend_and_clouds_a_table(scans):
     assert "--set group=site" in message
 
 
-def test_a_class_called_unlabelled_is_warned_about_and_left_out_as_advised(scans):
-    (scans / "legend.txt").write_text("0 Unlabelled\n2 wall\n4 door\n")
-    done = build(scans, "own")
-    (value,) = re.findall(r"'Unlabelled' is a class; .*: classes='(\S+)'", done.out + done.err)
-    assert build(scans, "named", f"--set=classes={value}").code == 0
-    data = kmip_data.open("named")
-    assert tuple(data.card.class_names) == ("wall", "door")
-    assert data[5].y.tolist() == [-1, 0, 1] * 4
-
-
 def test_a_table_above_clouds_is_read_and_one_that_names_none_is_explained(scans):
     """Its columns are proposed for a name like theirs, and the shift of positions is a line."""
-    table = (scans / "table.csv").read_text().replace("scan_", "")
+    table = (scans / "table.csv").read_text()
     (scans / "table.csv").unlink()
     (scans.parent / "table.csv").write_text(table)
     done = build(scans, "own", "--set=label=height")
-    assert "'file' 0 of table.csv is scan_0.txt" in done.out
     assert "positions      from the lowest corner of each cloud\n" in done.out
     assert [int(item.y) for item in kmip_data.open("own")][:2] == [1, 0]
 
     words = ["build", "points", "--name=own", "--archive", str(scans), "--k=3", "--jobs=1", "-q"]
     message = expect_refusal(*words, "--set=label=heights", code=2)
     assert message.endswith("--set label=height\n")
-    (scans / "table.csv").write_text(table.replace("\n", "\nplot "))
+    (scans / "table.csv").write_text(table.replace("scan_", "plot "))
     message = expect_refusal(*words, "--set=label=height", code=4)
     assert "table.csv has a column 'height', but no column with the names of the files" in message
     assert "expected: names such as 'scan_0'" in message
@@ -397,26 +300,6 @@ def test_a_table_in_another_encoding_is_asked_about(scans):
     assert "table.csv: not used: Höhe, age;" in expect_success(*shlex.split(command)).out
 
 
-def test_codes_of_a_legend_label_points(scans):
-    """The only column of points without names whose values have names in a legend."""
-    (scans / "legend.txt").unlink()
-    for path in scans.glob("scan_*.txt"):
-        rows = path.read_text().splitlines()[1:]
-        path.write_text("".join(f"{row} {n}\n" for n, row in enumerate(rows)))
-    message = build(scans, "bare").err
-    for column in ("site", "height", "age"):
-        assert f"the column '{column}' of table.csv" in message
-    build(scans, "bare", "--set=label=none")
-    assert kmip_data.open("bare")[0].y is None
-    pd.DataFrame({"code": [0, 2, 4], "name": ["floor", "wall", "door"]}).to_excel(
-        scans / "legend.xlsx", index=False
-    )
-    assert "the column '3', by its codes; none: label='none'" in build(scans, "own").out
-    data = kmip_data.open("own")
-    assert tuple(data.card.class_names) == ("floor", "wall", "door")
-    assert data[5].y.tolist() == [0, 1, 2] * 4
-
-
 def test_lists_and_a_column_of_parts_are_the_split(scans):
     (scans / "table.csv").unlink()
     write(
@@ -438,7 +321,7 @@ def test_lists_and_a_column_of_parts_are_the_split(scans):
     for name in ("train", "test", "val"):
         (scans / f"{name}.txt").unlink()
     rows = "".join(f"scan_{n},{['train', 'dev', 'test', ''][n % 4]}\n" for n in range(12))
-    table = rows.replace("dev", "Validierung").replace("train", "Training").replace("\n", ",dry\n")
+    table = rows.replace("dev", "Validation").replace("train", "Training").replace("\n", ",dry\n")
     for name, content in {
         "split": "file,split\n" + rows,
         "Teil": "file,Teil,note\n" + table,
@@ -449,35 +332,12 @@ def test_lists_and_a_column_of_parts_are_the_split(scans):
         sizes = [len(kmip_data.open(name, part)) for part in ("train", "val", "test")]
         assert sizes == [3, 3, 3]
         assert ("parts.csv: not used: note;" in done.out) == (name == "Teil")
-    write(scans, {"parts.csv": content.replace("Validierung", "fal")})
+    write(scans, {"parts.csv": content.replace("Validation", "fal")})
     message = build(scans, "typo").err
     assert "parts.csv: 'Teil' has the value 'fal', which is no part" in message
     command = re.search("next: kmip-data (.*)", message)[1]
     assert "not used: note;" in expect_success(*shlex.split(command)).out
     assert [len(kmip_data.open("typo", part)) for part in ("train", "val", "test")] == [10, 1, 1]
-
-
-def test_the_layout_of_shapenet_part(tmp_path, monkeypatch):
-    monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
-    lists = {"train": range(4), "val": range(4, 6), "test": range(6, 8)}
-    files = {"synsetoffset2category.txt": "Cup\t02691156\nHat\t02773838\n"}
-    keys = [f"{['02691156', '02773838'][n % 2]}/shape{n}" for n in range(8)]
-    for n, key in enumerate(keys):
-        rows = np.random.default_rng(n).random((9, 7)).round(4)
-        rows[:, 6] = np.arange(9) % 3
-        files[f"{key}.txt"] = "\n".join(" ".join(map(str, row)) for row in rows.tolist())
-    for part, numbers in lists.items():
-        entries = [f"shape_data/{keys[n]}" for n in numbers]
-        files[f"train_test_split/shuffled_{part}_file_list.json"] = json.dumps(entries)
-    write(tmp_path / "shapes", files)
-    words = ("build", "points", "--name=shapes", "--archive", tmp_path / "shapes", "--k=3", "-q")
-    expect_success(*words, "--set=feature=nx", "--jobs=1", "--set=picture=false")
-    data = kmip_data.open("shapes")
-    assert data[0].y.tolist() == [0, 1, 2] * 3
-    assert data[0].x.shape == (9, 4)
-    for part, numbers in lists.items():
-        listed = {f"{keys[n]}.txt" for n in numbers}
-        assert {*kmip_data.open("shapes", part).keys} == listed
 
 
 def test_new_clouds_are_built_like_earlier_ones(scans, tmp_path):

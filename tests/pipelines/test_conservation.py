@@ -161,22 +161,6 @@ def node_link(graph: Graph, folder: Path) -> Graph:
     return _back(nx.node_link_graph(json.loads((folder / "a.json").read_text()), edges="links"))
 
 
-def adjacency(graph: Graph, folder: Path) -> Graph:
-    (folder / "a.json").write_text(json.dumps(nx.adjacency_data(graph.networkx())), "utf-8")
-    return _back(nx.adjacency_graph(json.loads((folder / "a.json").read_text())))
-
-
-def cytoscape(graph: Graph, folder: Path) -> Graph:
-    (folder / "a.json").write_text(json.dumps(nx.cytoscape_data(graph.networkx())), "utf-8")
-    back = nx.cytoscape_graph(json.loads((folder / "a.json").read_text()))
-    for _, row in back.nodes(data=True):  # copies of the id
-        del row["id"], row["value"], row["name"]
-    for _, _, row in back.edges(data=True):  # and of the ends; networkx counts equal edges by key
-        del row["source"], row["target"]
-        row.pop("key", None)
-    return _back(back)
-
-
 def edge_list(graph: Graph, folder: Path) -> Graph:
     """``write_edgelist``: isolated nodes and attributes of nodes are not in the file."""
     written = nx.DiGraph() if graph.directed else nx.Graph()
@@ -261,8 +245,6 @@ FORMATS: dict[str, tuple[Callable[[Graph, Path], Graph], Sequence[str], Sequence
     "GEXF": (gexf, NETWORK, tuple(IDS)),
     "GML": (gml, ("whole", "real", "town"), tuple(IDS)),
     "node-link JSON": (node_link, (*NETWORK, "lists"), tuple(IDS)),
-    "adjacency JSON": (adjacency, (*NETWORK, "lists"), tuple(IDS)),
-    "Cytoscape JSON": (cytoscape, (*NETWORK, "lists"), tuple(IDS)),
     "edge list": (edge_list, ("whole", "real"), WITHOUT_BLANKS),
     "CSV": (tables, NETWORK, tuple(IDS)),
     "Matrix Market": (

@@ -166,17 +166,12 @@ _NAMED_ENDS = """
     Sender,Receiver  sender_account,receiver_account  citing,cited  citing paper,cited paper
     origin airport,destination airport  start_station,end_station  src_ip,dst_ip  caller,callee
     follower,followee  follower_id,followed_id  Seller,Buyer  dep,arr  payerAccount,payeeAccount
-    pre_root_id,post_root_id  Quelle,Ziel  von,nach  Absender,Empfänger  seit wer,seit wem
-    gare de départ,gare d'arrivée  ville d'origine,ville de destination  expéditeur,destinataire
-    estación de origen,estación de destino  remitente,destinatario  desde,hasta
-    Quellknoten,Zielknoten  Startbahnhof,Endbahnhof  Absenderkonto,Empfängerkonto  ego,alter
-    mittente,destinatario
-    nodo di partenza,nodo di arrivo  estação de partida,estação de chegada
+    pre_root_id,post_root_id  ego,alter
 """
 #: Names without a direction, or with the same one.
 _OTHER_ENDS = """
     a,b  child,parent  stop_a,stop_b  Paid,Torque  fromage,tomato  to_a,to_b  sender,source
-    department,arrangement  bank,account
+    department,arrangement  bank,account  von,nach
 """
 
 

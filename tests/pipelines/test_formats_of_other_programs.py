@@ -539,28 +539,6 @@ def test_an_adjacency_matrix_with_names_is_a_graph(tmp_path):
         assert got.first.num_nodes == 5
 
 
-def test_feature_lists_of_musae_are_read(tmp_path):
-    lists = {"0": [1, 3], "1": [0], "2": []}
-    files = {
-        "musae_DE_edges_csv": "from,to\n0,1\n1,2\n",
-        "musae_DE_target_csv": "id,days,mature,new_id\n77,1,True,1\n88,2,False,0\n99,5,True,2\n",
-        "musae_DE_features_json": json.dumps(lists),
-    }
-    folder = write_files(tmp_path / "m", **files)
-    with pytest.raises(DamagedInput, match="new_id") as caught:
-        read_files(folder)
-    got = read_files(folder, **parse_remedy(caught.value), label=("mature",))
-    x = got.first.columns["node/x"][:, 1:]
-    expected = np.zeros((3, 4))
-    for row, node in enumerate(["1", "0", "2"]):
-        expected[row, lists[node]] = 1
-    np.testing.assert_array_equal(x, expected)
-    assert got.first.columns["node/y"].tolist() == [1, 0, 1]
-    files["musae_DE_features_json"] = json.dumps({"9": [1]})
-    with pytest.raises(DamagedInput, match="features of '9'"):
-        read_files(write_files(tmp_path / "o", **files), node="new_id")
-
-
 def test_a_smi_is_a_list_of_molecules(tmp_path):
     got = read_files(write_files(tmp_path / "s", a_smi="CCO ethanol\nc1ccccc1 benzene\n"))
     assert [record.num_nodes for record in got.records] == [3, 6]

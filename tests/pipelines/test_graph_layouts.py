@@ -1,15 +1,14 @@
-"""Layouts of published graphs that people imitate: OGB's raw files, TUDataset's with numbers anew."""
+"""Layouts of published graphs: OGB's raw files are refused, TUDataset's may number nodes anew."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 
-import numpy as np
 import pytest
+from support.builds.raw_graphs import write_sample
 from support.cli import expect_refusal, expect_success
-from support.graph_files import csv_gz, write_ogb
+from support.shared import ROOT
 
 import kmip_data
 
@@ -19,56 +18,26 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "home"))
 
 
-def build(archive: Path, *options: str, name: str = "own") -> kmip_data.ShardedDataset:
-    words = [
-        "build",
-        "graphs",
-        f"--name={name}",
-        f"--archive={archive}",
-        "-q",
-        "--set=picture=false",
-    ]
-    expect_success(*words, *options)
-    return kmip_data.open(name)
-
-
-def test_raw_files_of_ogb_give_graphs_and_their_split(tmp_path):
-    graphs = write_ogb(tmp_path / "ogb")
-    data = build(tmp_path / "ogb")
-    for item, graph in zip(data, graphs, strict=True):
-        edges = sorted(zip(*item.edge_index.tolist(), strict=True))
-        assert edges == sorted(map(tuple, graph["edge"].tolist()))
-        np.testing.assert_array_equal(item.x, graph["node-feat"])
-        assert int(item.y) == graph["graph-label"]
-    sizes = [len(kmip_data.open("own", part)) for part in ("train", "val", "test")]
-    assert sizes == [4, 2, 2]
-
-    # An edge that leaves its graph, and lists of other rows.
-    path = tmp_path / "ogb/raw/edge.csv.gz"
-    content = path.read_bytes()
-    path.write_bytes(csv_gz(np.full((18, 2), 5)))
-    words = ("build", "graphs", "--name=bad", "--archive", tmp_path / "ogb")
-    assert "line 1: an edge leads out of its graph" in expect_refusal(*words, code=4)
-    path.write_bytes(content)
-    (tmp_path / "ogb/split/scaffold/test.csv.gz").write_bytes(csv_gz(np.array([12])))
-    assert "lists numbers that are no rows, 0 to 11" in expect_refusal(*words, code=4)
-
-
-def test_nodes_of_one_graph_of_ogb_have_labels_and_parts(tmp_path):
-    files = {
-        "raw/edge": np.array([[0, 1], [1, 2], [2, 3]]), "raw/num-node-list": np.array([4]),
-        "raw/num-edge-list": np.array([3]), "raw/node-feat": np.arange(8).reshape(4, 2) / 2,
-        "raw/node-label": np.array([0, 1, 1, 0]), "split/time/train": np.array([0, 1]),
-        "split/time/valid": np.array([3]), "split/time/test": np.array([2]),
-    }  # fmt: skip
-    for name, values in files.items():
-        path = tmp_path / "ogb" / f"{name}.csv.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(csv_gz(values))
-    item = build(tmp_path / "ogb")[0]
-    assert item.y.tolist() == [0, 1, 1, 0]
-    assert item.train_mask.tolist() == [True, True, False, False]
-    assert item.test_mask.tolist() == [False, False, True, False]
+@pytest.mark.parametrize("folder", ["ogbg_molbace", "ogbg_molbace/raw", "mine"])
+def test_raw_files_of_ogb_are_refused_with_the_command_of_its_class(tmp_path, monkeypatch, folder):
+    write_sample("ogbg-molhiv", tmp_path / folder.partition("/")[0], limit=20, seed=0)
+    (tmp_path / "ogbg_molbace").mkdir(exist_ok=True)
+    (tmp_path / "ogbg_molbace/RELEASE_v1.txt").touch()
+    words = ("build", "graphs", "--name=own", "--archive", tmp_path / folder)
+    message = expect_refusal(*words, code=4)
+    assert "has raw files of OGB, which only its own classes read" in message
+    command = re.search(r"next: kmip-data (build .*)", message)
+    if folder == "mine":
+        assert command is None
+        page = (ROOT / "docs/errors.md").read_text("utf-8")
+        (code,) = re.findall(r"```python\n(import kmip_data\n.*?)```", page, re.DOTALL)
+        monkeypatch.chdir(tmp_path)
+        exec(code, {})
+        assert len(kmip_data.open("./mine-built")) == 20
+        return
+    expect_success(*shlex.split(command[1]))
+    sizes = [len(kmip_data.open("my-ogbg-molbace", part)) for part in ("train", "val", "test")]
+    assert sizes == [16, 2, 2]
 
 
 #: Edges with numbers that begin anew in each graph, and nodes of the graphs.

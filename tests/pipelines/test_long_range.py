@@ -15,6 +15,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.manifest import load_manifest
 from kmip_data.pipelines.build import build_dataset
+from kmip_data.pipelines.datasets import long_range
 from kmip_data.pipelines.datasets.long_range import (
     KEY_BITS,
     NUM_VALUES,
@@ -23,17 +24,18 @@ from kmip_data.pipelines.datasets.long_range import (
 )
 from kmip_data.pipelines.raw.find_or_download import fetch_dataset
 
-TASKS = ("retrieval", "sssp", "ecc", "diam")
+TASKS = ("retrieval", "sssp", "ecc", "diam", "max-retrieval")
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_targets_equal_networkx(task):
+def test_targets_equal_networkx(task, monkeypatch):
     """Distances of networkx; the partner is the one other node whose key has the same bits."""
+    monkeypatch.setattr(long_range, "SOURCES_PER_BLOCK", 7)
     params = LongRangeParams(task=task, nodes=30, seed=3)
     for row in range(12):
         record = make_record(row, params)
         graph = nx.Graph(record.edge_index.T.tolist())
-        assert len(graph) == record.num_nodes
+        assert len(graph) == (0 if task == "max-retrieval" else record.num_nodes)
         assert 14 <= record.num_nodes <= 30
         assert {(u, v) for u, v in record.edge_index.T.tolist()} == {
             pair for u, v in graph.edges for pair in ((u, v), (v, u))
@@ -49,6 +51,8 @@ def test_targets_equal_networkx(task):
                 assert held.sum() == 1
                 assert held[record.columns["node/y"][node]] == 1
                 assert record.columns["node/distance"][node] == apart[node][other]
+        elif task == "max-retrieval":
+            assert x[x[:, 0].argmax(), 1:].nonzero() == record.columns["graph/y"]
         elif task == "sssp":
             (source,) = np.flatnonzero(x[:, 0])
             assert record.columns["node/y"][:, 0].tolist() == [

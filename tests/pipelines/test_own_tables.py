@@ -742,7 +742,7 @@ def test_options_that_name_the_ends_show_that_the_first_line_has_names(tmp_path,
     assert got.first.num_edges == 2
 
 
-def test_json_that_describes_columns_is_no_list_of_features(tmp_path):
+def test_other_json_next_to_tables_is_ignored_unless_it_has_lists(tmp_path):
     """BIDS puts ``participants.json`` next to ``participants.tsv``."""
     folder = write_files(
         tmp_path / "own",
@@ -750,3 +750,6 @@ def test_json_that_describes_columns_is_no_list_of_features(tmp_path):
         about_json='{"age": {"Units": "years"}}',
     )
     assert read_files(folder).first.num_edges == 2
+    write_files(folder, features_json='{"a": [1, 3], "b": [0]}')
+    with pytest.raises(DamagedInput, match=r"features\.json is JSON with a list for each name"):
+        read_files(folder)

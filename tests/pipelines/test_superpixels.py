@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from scipy import ndimage
 from skimage import color, filters, graph, segmentation
 from support.cli import expect_refusal, kmip
-from support.shared import shared_data
+from support.shared import ROOT, shared_data
 
 from kmip_data.builds.home import Build, Home
 from kmip_data.errors import DamagedInput, Setting, UsageError
@@ -21,18 +21,11 @@ from kmip_data.format.reader import Shard
 from kmip_data.manifest import load_manifest, with_build_name
 from kmip_data.pipelines.base import RawCopy, load_pipeline
 from kmip_data.pipelines.build import build_own
-from kmip_data.pipelines.companion_files.colour_legends import ClassColour
 from kmip_data.pipelines.datasets.superpixels import DecodedPicture, OwnSuperpixelParams
 from kmip_data.pipelines.datasets.superpixels import picture_graphs as ours
-from kmip_data.pipelines.datasets.superpixels.mask_colours import (
-    UnknownColours,
-    colours_of_legend,
-    voc_palette,
-)
 from kmip_data.pipelines.datasets.superpixels.mask_files import find_masks, pair_with_masks
 from kmip_data.pipelines.datasets.superpixels.picture_graphs import segment_superpixels
 from kmip_data.pipelines.engine import resumable_build
-from kmip_data.pipelines.find_builds import find_build
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs
 from kmip_data.reading.dataset import ShardedDataset
 
@@ -211,47 +204,19 @@ def test_grey_alpha_deep_and_palette_pictures_are_read(tmp_path):
         np.testing.assert_array_equal(pixels, expected, err_msg=mode)
 
 
-def test_colour_index_and_palette_masks_are_one(tmp_path):
+def test_index_and_palette_masks_are_one(tmp_path):
     classes = np.array([[0, 1, 2], [20, 255, 0]], np.uint8)
-    colours = voc_palette()
-    assert colours[[1, 2, 20, 255]].tolist() == [
-        [128, 0, 0],
-        [0, 128, 0],
-        [0, 64, 128],
-        [224, 224, 192],
-    ]
     indexed = Image.fromarray(classes)
     indexed.save(tmp_path / "index.png")
-    Image.fromarray(colours[classes]).save(tmp_path / "colour.png")
-    indexed.putpalette(colours.tobytes())
+    indexed.putpalette(bytes(range(256)) * 3)
     indexed.save(tmp_path / "palette.png")
     Image.fromarray(classes.astype(np.uint16)).save(tmp_path / "deep.png")
-    for name in ("index", "colour", "palette", "deep"):
+    for name in ("index", "palette", "deep"):
         values = ours.read_mask(tmp_path / f"{name}.png", name)
         mask = ours.classes_from_values(values, range(21), 255, name)
         np.testing.assert_array_equal(mask, classes, err_msg=name)
     with pytest.raises(DamagedInput, match=r"row 1, column 0 .*20"):
         ours.classes_from_values(ours.read_mask(tmp_path / "index.png", "m"), range(20), 255, "m")
-    Image.fromarray(np.full((2, 2, 3), 7, np.uint8)).save(tmp_path / "other.png")
-    with pytest.raises(DamagedInput, match=r"\(7, 7, 7\)"):
-        ours.read_mask(tmp_path / "other.png", "m")
-
-
-def test_colours_of_a_legend_have_one_class_each():
-    rows = [ClassColour(0, "sky", (9, 9, 9)), ClassColour(1, "wall", (0, 0, 0))]
-    colours = colours_of_legend({"a.csv": [], "masks/b.csv": rows}, "masks", (), ())
-    assert colours.values == {(9, 9, 9): 0, (0, 0, 0): 1}
-    with pytest.raises(
-        UnknownColours, match=r"m has the colour \(1, 2, 3\), which masks/b.csv does not"
-    ):
-        colours.values_of_pixels(np.array([[[0, 0, 0], [1, 2, 3]]]), "m")
-    assert "add these colours to the legend" in colours.remedy({(1, 2, 3)}, "")
-    # Classes of an earlier build keep their values, whatever the order of the legend.
-    colours = colours_of_legend({"b.csv": rows}, "masks", (3, 7), ("wall", "sky"))
-    assert colours.values == {(9, 9, 9): 7, (0, 0, 0): 3}
-    rows[1] = rows[1]._replace(colour=(9, 9, 9))
-    with pytest.raises(DamagedInput, match="wall and sky have the same colour"):
-        colours_of_legend({"b.csv": rows}, "masks", (), ())
 
 
 def test_pictures_of_other_depths_are_as_bright_or_asked_about(tmp_path):
@@ -319,7 +284,6 @@ def test_pixels_without_a_class_and_masks_of_any_values(tmp_path):
     alpha = np.array([[255, 255], [0, 255]])
     kinds = {
         "LA": np.dstack([values, alpha]).astype("u1"),
-        "RGBA": np.dstack([voc_palette()[values], alpha]).astype("u1"),
         "F": np.where(alpha > 0, values, np.nan).astype("f4"),
         "I": np.where(alpha > 0, values, -1).astype("i4"),
     }
@@ -372,57 +336,24 @@ def test_masks_of_0_and_255_need_one_choice(pictures, home):
     assert "classes        2 (0: " in done.out
 
 
-def test_a_legend_of_masks_is_no_table_of_pictures(pictures, home):
-    """Its codes are also the numbers of the pictures."""
-    (pictures / "classes.json").write_text('{"0": "road", "1": "car", "2": "tree", "3": "sky"}')
-    parameters = {name: value for name, value in SMALL.items() if name != "classes"}
-    source = {"images": pictures / "images", "masks": pictures / "masks"}
-    card = build_own(
-        "superpixels", "own", source, parameters=parameters, home=home, jobs=1, quiet=True
-    ).card
-    assert card.class_names == ["road", "car", "tree", "sky"]
-    assert card.statistics["files"]["ignored"] == []
-
-
-def test_colour_masks_are_read_by_a_legend(pictures, home):
-    """Colours without a class are named once, and the legend of the advice makes them classes."""
-    colours = np.array([[70, 70, 70], [128, 0, 0]], np.uint8)
-    (pictures / "masks").rename(pictures / "labels")
-    indices = {}
-    for path in sorted((pictures / "labels").iterdir()):
-        indices[path.stem] = (np.asarray(Image.open(path)) % 2).astype(np.uint8)
-        Image.fromarray(colours[indices[path.stem]]).save(path.with_stem(f"{path.stem}_L"))
-        path.unlink()
-    folders = [f"--images={pictures / 'images'}", f"--masks={pictures / 'labels'}"]
-    line = ("build", "superpixels", "--name=own", *folders, "--set=superpixels=40", "--quiet")
+def test_masks_of_colours_are_refused_and_the_page_says_how_to_save_classes(
+    pictures, home, monkeypatch
+):
+    for path in sorted((pictures / "masks").iterdir()):
+        colours = np.array([[0, 0, 0], [128, 0, 0], [0, 128, 0]], np.uint8)
+        Image.fromarray(colours[np.asarray(Image.open(path))]).save(path)
+    folders = [f"--images={pictures / 'images'}", f"--masks={pictures / 'masks'}"]
+    line = ("build", "superpixels", "--name=own", *folders, "--set=classes=3", "--quiet")
     message = expect_refusal(*line, code=4)
-    assert message.count("the colour (70, 70, 70), which is no class of Pascal VOC") == 1
-    assert "labels/picture_000_L.png has" in message
-    assert f"And {len(indices) - 1} more with the same fault." in message
-    legend = re.search("write a legend (\\S+) with .*: (.*)", message)
-    assert legend[1] == "labels/class_dict.csv"
-    assert legend[2].split() == ["name,r,g,b", "NAME,70,70,70"]
+    assert "masks/picture_000.png is a mask of colours (mode RGB)" in message
+    assert "save masks with the class of each pixel as its value" in message
 
-    # An archive has the masks among its pictures.
-    message = expect_refusal("build", "superpixels", "--name=own", "--archive", pictures, code=4)
-    assert f"{pictures.name}/labels/picture_000_L.png has the colour (70, 70, 70)" in message
-
-    # The legend may be above the folders, and its second class has a colour of Pascal VOC.
-    rows = legend[2].replace("NAME", "street").split()
-    (pictures / "class_dict.csv").write_text("\n".join([*rows, "house,128,0,0"]))
-    (pictures / "train.txt").write_text("picture_000.png\npicture_001\n")
+    page = (ROOT / "docs/pictures.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(pictures)
+    exec(code, {})
     done = kmip(*line)
     assert done.code == 0, done.err
-    assert "masks          read by class_dict.csv" in done.out
-    assert "\n  split          split\n" in done.out
-    in_colour = find_build("own", home=home)
-    assert in_colour.card.class_names == ["street", "house"]
-    shutil.copytree(pictures / "labels", pictures / "masks")
-    for path in (pictures / "masks").iterdir():
-        Image.fromarray(indices[path.stem.removesuffix("_L")]).save(path)
-    expected = records(build(pictures, home, classes="2"))
-    for key, record in records(in_colour).items():
-        np.testing.assert_array_equal(record["y"], expected[key]["y"], key)
 
 
 #: Pictures and their masks.
@@ -453,6 +384,14 @@ def test_masks_have_the_names_of_pictures_and_words_of_masks(tmp_path, case):
     assert pairs == [
         (f"images/{picture}", mask and f"masks/{mask}") for picture, mask in MASKS[case].items()
     ]
+
+
+def test_masks_of_other_names_among_pictures_are_refused(pictures):
+    files = {f"images/p{number}.png": path for number, path in enumerate(pictures.glob("images/*"))}
+    for path in pictures.glob("masks/*"):
+        files[f"images/{path.name.replace('picture', 'mask')}"] = path
+    with pytest.raises(DamagedInput, match=r"mask_000.png looks like a mask, but no picture is"):
+        find_masks(files)
 
 
 # --- bad input -----------------------------------------------------------------------------------

@@ -505,7 +505,6 @@ def test_a_table_next_to_graph_files_has_their_labels(tmp_path, key):
 LABELS_OF_APPS = [(f"app_{number:03d}", "xy"[number % 2]) for number in range(6)]
 #: Tables of two columns that do not say whether their first line has names.
 TABLES_OF_APPS = {
-    "an object": {"labels_json": json.dumps(dict(LABELS_OF_APPS))},
     "records": {
         "l_json": json.dumps([{"file": f"{name}.dot", "label": x} for name, x in LABELS_OF_APPS])
     },
@@ -515,8 +514,8 @@ TABLES_OF_APPS = {
 
 
 @pytest.mark.parametrize("case", TABLES_OF_APPS)
-def test_labels_next_to_graph_files_are_objects_or_have_two_columns(tmp_path, case):
-    write_graph_files(tmp_path, 6, "json" if case == "an object" else "dot")
+def test_labels_next_to_graph_files_have_two_columns(tmp_path, case):
+    write_graph_files(tmp_path, 6, "dot")
     write_files(tmp_path, notes_txt="about\nprograms\n", **TABLES_OF_APPS[case])
     names = [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.*")]
     label = "1" if case == "no names" else "label"
@@ -551,7 +550,7 @@ def test_a_label_of_rows_that_name_no_graph_file_is_refused(tmp_path):
 def test_lists_of_ids_are_the_parts_of_a_split(tmp_path, kind):
     """Of nodes by id, of graphs by key or name of file; a line that is none of them is an error.
 
-    One object has the lists next to graphs in JSON, as a file there has the labels.
+    One object has the lists next to graphs in JSON.
     """
     folder = tmp_path / "t"
     names = [f"app_{number:03d}" for number in range(9)]
@@ -605,35 +604,29 @@ def test_lists_of_ids_are_the_parts_of_a_split(tmp_path, kind):
         build_in_memory(folder)
 
 
-def test_a_table_with_a_role_is_no_legend(tmp_path):
-    """Its ids are codes of the classes, too, and its names are distinct."""
-    nodes = "id,name,kind,mass\n" + "".join(f"{n},p{n},{n % 3},{n}.5\n" for n in range(12))
-    edges = "source,target\n" + "".join(f"{n},{n + 1}\n" for n in range(11))
-    folder = write_files(tmp_path / "t", nodes_csv=nodes, edges_csv=edges)
-    params, _ = build_in_memory(folder, label=("kind",))
-    assert params.inferred.class_names == ()
-
-
-@pytest.mark.parametrize(
-    "legend",
-    [
-        {"kinds_csv": "code,title\n3,fish\n2,bird\n1,ant\n"},
-        {"kinds_csv": "code,class,colour\n3,fish,#00f\n2,bird,#0f0\n1,ant,#f00\n"},
-        {"legend_txt": "1 ant\n2 bird\n3 fish\n4 cat\n"},
-        {"legend_json": '{"1": "ant", "2": "bird", "3": "fish"}'},
-        {"kinds_xlsx": workbook_of({"Code": [3, 2, 1], "Title": ["fish", "bird", "ant"]})},
-    ],
-)
-def test_a_legend_names_the_classes_and_is_no_table_of_nodes_or_graphs(tmp_path, legend):
+def test_a_legend_is_ignored_and_classes_are_named_by_an_option(tmp_path):
     nodes = "who,kind,mass\n" + "".join(f"p{row},{row % 3 + 1},{row}.5\n" for row in range(12))
     edges = "one,two,size\n" + "".join(f"p{row},p{row + 1},{row}.5\n" for row in range(11))
-    folder = write_files(tmp_path / "t", n_csv=nodes, e_csv=edges, **legend)
-    names = sorted(file.name for file in folder.iterdir())
-    params, (record,) = build_in_memory(folder, *names, label=("kind",))
+    folder = write_files(
+        tmp_path / "t", n_csv=nodes, e_csv=edges, legend_txt="1 ant\n2 bird\n3 fish\n"
+    )
+    params, (record,) = build_in_memory(folder, label=("kind",), class_name=("ant", "bird", "fish"))
     assert params.inferred.class_names == ("ant", "bird", "fish")
     assert record.columns["node/y"].tolist() == [0, 1, 2] * 4
-    assert params.inferred.summary["ignored"] == []
-    # Its codes are not those of the feature.
-    params, _ = build_in_memory(folder, *names, label=("none",))
     (line,) = params.inferred.summary["ignored"]
-    assert line.startswith(next(iter(legend)).replace("_", "."))
+    assert line.startswith("legend.txt")
+
+
+def test_a_table_that_others_refer_to_has_no_ends(tmp_path):
+    """Numbers in a table of nodes may be ids of a third table, too."""
+    numbers = range(12)
+    nodes = "ort,farbe,form\n" + "".join(f"{n},{n % 4},{n % 3}\n" for n in numbers)
+    edges = "von,nach,strecke\n" + "".join(f"{n},{(n + 1) % 12},{n}.5\n" for n in numbers)
+    other = "nummer,titel\n" + "".join(f"{n},t{n}\n" for n in range(4))
+    folder = write_files(tmp_path / "t", fahrten_csv=edges, orte_csv=nodes, ziele_csv=other)
+    with pytest.raises(DamagedInput, match="may be two pairs") as caught:
+        read_files(folder)
+    assert (
+        read_files(folder, **parse_remedy(caught.value)).files["direction"]
+        == "from 'von' to 'nach'"
+    )

@@ -546,13 +546,7 @@ def test_arrays_of_other_kinds_come_with_lines_that_convert_them(tmp_path, monke
     check_each(check, CONVERTED.items())
 
 
-def test_indices_of_matlab_are_refused_because_they_count_from_1(tmp_path):
-    path = tmp_path / "a.mat"
-    io.savemat(path, {"edges": EDGES.numpy()})
-    with pytest.raises(DamagedInput, match=r"file of MATLAB") as caught:
-        read_records(path)
-    assert "scipy.io.loadmat('a.mat')" in steps_of(caught.value)
-
+def test_indices_of_parts_count_from_0(tmp_path):
     path = tmp_path / "a.npz"
     arrays = {"edge_index": EDGES.numpy(), "labels": np.arange(6) % 3}
     np.savez(path, **arrays, test_idx=np.array([5, 6]))

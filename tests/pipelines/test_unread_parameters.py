@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 import pytest
 from support import graph_files
-from support.graph_files import npz_bytes, pyg_graphs, tu_files, write_files, write_ogb
+from support.graph_files import npz_bytes, pyg_graphs, tu_files, write_files
 from support.own_graphs import PIPELINE, build_in_memory
 from support.shared import ROOT
 
@@ -86,7 +86,6 @@ FILES: dict[str, list[Callable[[Path], object]]] = {
     "planetoid_files": [planetoid_files],
     "torch_files": [tensor_files],
     "array_files": [write_one(a_npz=npz_bytes(**ARRAYS), b_npz=npz_bytes(**ARRAYS))],
-    "ogb_files": [write_ogb],
     "networkx_files": [
         network_files(),
         network_files(large=[20_000_001, 2, 3]),

@@ -11,7 +11,6 @@ from support.cli import Outcome, kmip
 
 #: Advice that no command can follow.
 BY_HAND = (
-    "write a legend",
     "repair or replace the file",
     "remove outliers",
     "remove one of them",

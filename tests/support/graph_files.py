@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 from pathlib import Path
 
@@ -106,34 +105,3 @@ def build_files(home, *options, **files):
     done = kmip(*line, f"--home={home}", "--json")
     assert done.code == 0, done.err
     return done
-
-
-def csv_gz(values: np.ndarray) -> bytes:
-    rows = np.asarray(values).reshape(len(values), -1).tolist()
-    return gzip.compress("".join(",".join(map(str, row)) + "\n" for row in rows).encode(), mtime=0)
-
-
-def write_ogb(folder: Path) -> list[dict[str, np.ndarray]]:
-    """Write twelve graphs as OGB does, and return their arrays."""
-    rng = np.random.default_rng(3)
-    graphs = []
-    for number in range(12):
-        nodes = int(rng.integers(2, 6))
-        graphs.append(
-            {
-                "edge": rng.integers(0, nodes, (number % 4, 2)),
-                "node-feat": rng.integers(0, 9, (nodes, 2)) / 4,
-                "edge-feat": rng.integers(0, 9, (number % 4, 1)),
-                "graph-label": np.array([number % 2]),
-            }
-        )
-    files = {f"raw/{name}": np.concatenate([graph[name] for graph in graphs]) for name in graphs[0]}
-    files["raw/num-node-list"] = np.array([len(graph["node-feat"]) for graph in graphs])
-    files["raw/num-edge-list"] = np.array([len(graph["edge"]) for graph in graphs])
-    for part, numbers in {"train": [0, 5, 3, 8], "valid": [1, 2], "test": [4, 11]}.items():
-        files[f"split/scaffold/{part}"] = np.array(numbers)
-    for name, values in files.items():
-        path = folder / f"{name}.csv.gz"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(csv_gz(values))
-    return graphs

@@ -2,7 +2,7 @@
 
 const hueOf = (head) => 4 + head;
 const DEGREES = ["edges of a node", "bonds of an atom", "outgoing edges", "incoming edges"]; // layers with the number of edges
-const LISTED = 60; // keys in the table: the heaviest ones
+const LISTED = 60; // keys, the heaviest ones, and neighbours at most
 // Font size of symbols of atoms, of other nodes and of cells, of their diameter.
 const [LETTER, LETTER_IN_NODE, LETTER_IN_CELL] = [0.4, 0.65, 0.5];
 const FAN = 12; // edges of a node whose casings would cut others to dashes
@@ -23,7 +23,7 @@ function startExplorer() {
   chosen = explore.keys && readKeys(explore.keys);
   if (chosen) {
     const heads = Array.from({ length: explore.keys.layers[0].heads }, (_, i) => String(i));
-    const lists = { layer: explore.keys.layers.map((_, i) => String(i)), head: ["all", ...heads] };
+    const lists = { layer: explore.keys.layers.map((_, i) => String(i)), head: [...heads, "all"] };
     for (const [id, texts] of Object.entries(lists)) {
       $(id).replaceChildren(...texts.map((textContent) => element("option", { textContent })));
       $(id).addEventListener("change", () => {
@@ -88,11 +88,12 @@ function tell() {
   const levels = Boolean(state.layer && state.layer.levels);
   const lines = node < 0 ? [`Click ${nounWithArticle()}, or press Enter on the one in the middle.`] : [];
   if (node < 0 && !levels && ranked.length) lines.push(`The ringed ${header.node_noun}, ${numberOf(ranked[0])}, is described below until you point at another.`);
-  if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it; they are ringed while you point at any.`);
+  if (levels) lines.push(`Click near one of ${influence[0].known.length} ${header.node_noun}s to see what influences it.`);
   if (node >= 0) lines.push(...predictionLines(node));
   if (node >= 0 && explore.hops && !levels) {
     const within = `${ball.size.toLocaleString("en")} intersections within ${explore.hops} hops, with rings around those at ${explore.hops}.`;
     lines.push(header.metres ? heldKey("ring", within) : isField ? neighbourText(node) : heldKey("", neighbourText(node), heldColor()));
+    if (!header.metres) lines.push(element("span", {}, ...[...ball.keys()].slice(1, LISTED + 1).map(jump)));
   }
   if (path && !levels) {
     const stored = columns.get("eccentricity")(node);
@@ -152,6 +153,13 @@ function mapLink(node) {
   return element("a", { href: `https://www.openstreetmap.org/${place}`, textContent, target: "_blank", rel: "noopener noreferrer" });
 }
 
+// A button that holds another node.
+function jump(node) {
+  const button = element("button", { type: "button", textContent: numberOf(node) });
+  button.addEventListener("click", () => show(node));
+  return button;
+}
+
 // List the chosen keys of the held node in the layer and heads that are asked for, the heaviest first.
 function listKeys() {
   state.links = [];
@@ -161,11 +169,6 @@ function listKeys() {
   const { runs, keys } = header.explore;
   $("keys").firstElementChild.textContent = `Keys that k-MIP heads chose${runs.length > 1 ? `, ${shortName(keys.run, runs)}` : ""}`;
   const away = (node) => Math.hypot(x[node] - x[state.node], y[node] - y[state.node]);
-  const jump = (node, textContent) => {
-    const button = element("button", { type: "button", textContent });
-    button.addEventListener("click", () => show(node));
-    return button;
-  };
   if (chosen.place.has(state.node)) {
     const head = $("head").value;
     state.links = chosen.of(state.node, Number($("layer").value)).filter((link) => head === "all" || link.head === Number(head));
@@ -180,7 +183,7 @@ function listKeys() {
     const texts = [head, written(weight), ...(header.metres ? [`${written(away(key))} m`] : [])];
     const cells = texts.map((textContent) => element("td", { textContent }));
     cells[0].style.borderLeft = `5px solid ${hue(hueOf(head))}`;
-    return element("tr", {}, element("td", {}, jump(key, key)), ...cells);
+    return element("tr", {}, element("td", {}, jump(key)), ...cells);
   });
   $("chosen-keys").tBodies[0].replaceChildren(...rows);
 }
@@ -198,12 +201,17 @@ function show(node) {
 function search(text) {
   const wanted = text.trim() ? Number(text) : NaN;
   const osm = columns.get("osm_id");
-  let node = osm ? x.findIndex((_, i) => osm(i) === wanted) : (header.ids || []).indexOf(text.trim());
+  const ids = header.ids || [];
+  const isSame = (id) => id.toLowerCase() === text.trim().toLowerCase();
+  let node = osm ? x.findIndex((_, i) => osm(i) === wanted) : ids.indexOf(text.trim());
+  if (node < 0) node = ids.findIndex(isSame);
   if (node < 0 && Number.isInteger(wanted) && wanted >= 0 && wanted < x.length) node = wanted;
   if (node >= 0) show(node);
   $("query").setCustomValidity(node < 0 ? `There is no such ${header.node_noun}.` : "");
   $("query").reportValidity();
 }
+
+const describedNode = () => [state.node, state.hovered, ranked[0]].find((node) => node >= 0) ?? NONE;
 
 // Draw over each pane what is held, and mark what is pointed at.
 function drawMarks() {
@@ -219,9 +227,9 @@ function drawMarks() {
     pen.translate(left, top);
     if (turning && header.metre) drawBox(pen);
     if (header.metres) drawFrame(pen);
-    if (state.layer.levels) drawKnown(pen);
+    if (state.layer.levels) drawHeldName(pen);
     else drawHeld(pen);
-    const marked = [state.node, state.hovered, ranked[0]].find((node) => node >= 0) ?? NONE; // the one described
+    const marked = describedNode();
     if (marked >= 0) cased(pen, marked, markRadius(marked), ["#fff", 5], ["#000", 2]);
     drawSymbols(pen);
     drawWrong(pen);
@@ -274,10 +282,8 @@ function disc(pen, node, radius) {
   return pen;
 }
 
-// Small rings around the nodes whose influence is in the page, and the name of the held one.
-function drawKnown(pen) {
-  const marked = state.hovered >= 0 ? influence[0].known : []; // they would outshine the maps
-  for (const node of marked) cased(pen, node, 5, [ink("ground"), 3], [ink("pale"), 1.5]);
+// The name of the held node.
+function drawHeldName(pen) {
   if (state.node < 0) return;
   const [across, down] = placeOf(state.node);
   Object.assign(pen, { font: `600 13px ${ink("font")}, sans-serif`, textBaseline: "middle" });
@@ -300,7 +306,7 @@ function drawFrame(pen) {
   Object.assign(pen, { strokeStyle: ink("line"), lineWidth: 1 }).strokeRect(left, top, right - left, bottom - top);
 }
 
-// The box around a cloud, without the three edges behind it, and the lengths of its sides, with ticks.
+// The box around a cloud, without the three edges behind it, and the lengths of its sides.
 function drawBox(pen) {
   const { sides, project } = turning;
   const corner = (number) => sides.map((ends, axis) => ends[(number >> axis) & 1]);
@@ -330,13 +336,6 @@ function drawBox(pen) {
     const outward = Math.sign(normal[0] * (ax + bx - 2 * middle_x) + normal[1] * (ay + by - 2 * middle_y)) || 1;
     const [right, down] = normal.map((side) => side * outward);
     const metres = (high - low) / header.metre;
-    const step = [5, 2, 1, 0.5, 0.2, 0.1].find((step) => step <= metres / 2) ?? metres;
-    for (let far = 0; far <= metres; far += step) {
-      const at = start.map((value, i) => (i === axis ? low + far * header.metre : value));
-      const [tick_x, tick_y] = place(at);
-      pen.moveTo(tick_x, tick_y);
-      pen.lineTo(tick_x + 6 * right, tick_y + 6 * down);
-    }
     pen.stroke();
     pen.textAlign = right < -0.3 ? "right" : right > 0.3 ? "left" : "center";
     pen.fillText(`${written(Number(metres.toFixed(2)))} m`, (ax + bx) / 2 + 12 * right, (ay + by) / 2 + 12 * down);

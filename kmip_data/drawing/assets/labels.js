@@ -2,13 +2,15 @@
 // label is, and few edges cross them or end. A label without such a place is left out until the reader zooms in.
 
 const LETTERS = 20; // of an id at most
+const HUBS = 3; // nodes of most neighbours, which are always named
+const RING = 2; // CSS pixels of the ring around a node
 const LETTER_SIZE = 12; // CSS pixels
 const HALF_LINE = 5; // CSS pixels from the middle of a label to its top
 const GAP = 3; // CSS pixels between a node and its label
 const CLEAR_OF_OTHERS = 9; // CSS pixels between a label and other nodes
 const FAR_FROM_OTHERS = 24; // CSS pixels at which it cannot be taken for that of another node
 const CLEARLY = 12; // CSS pixels that its own node is nearer than any other
-const COST = { crossed: 5, close: 5, away: 1, side: 3, aslant: 8 }; // of a square with an edge, of a node that is nearly as near, of a pixel, of a later side
+const COST = { crossed: 5, close: 5, away: 1, side: 3, aslant: 8, taken: 50 }; // of a square with an edge, of a node that is nearly as near, of a pixel, of a later side, of a square that is another's
 const [HEAD, LIT] = [4, 4]; // edges that a square with the head of an arrow, or with an edge that is lit, counts for
 const AWAY = [0, 5]; // CSS pixels that a label may be away from its usual place
 const CELL = 4; // CSS pixels: what lies where is remembered in squares
@@ -113,7 +115,10 @@ function drawLabels(pen) {
     return squares;
   };
   const take = (squares) => squares.forEach((square) => (owners[square] = TAKEN));
-  const radiusOf = (node) => (sizeOf(node) * state.diameter) / 2;
+  // The node that is described has a ring; it and the largest ones have their names whatever lies there.
+  const described = describedNode();
+  const isNamed = (node) => node === described || ranked.indexOf(node) < HUBS;
+  const radiusOf = (node) => (node === described ? markRadius(node) + RING : (sizeOf(node) * state.diameter) / 2);
   const distanceTo = (node, left, middle, long) => {
     const [across, down] = at(node);
     const aside = Math.max(left - across, across - left - long, 0);
@@ -139,7 +144,7 @@ function drawLabels(pen) {
   const lit = new Set(state.edges.map(([, , edge]) => edge));
   for (let edge = 0; edge < streets.length / 2; edge++) {
     const [from, to] = [streets[2 * edge], streets[2 * edge + 1]];
-    if (!state.lines || !(isSeen[from] || isSeen[to])) continue;
+    if (!$("lines").checked || !(isSeen[from] || isSeen[to])) continue;
     for (const line of routes.get(edge) || [[from, to]]) {
       for (let i = 1; i < line.length; i++) {
         const [[ax, ay], [bx, by]] = [at(line[i - 1]), at(line[i])];
@@ -171,13 +176,13 @@ function drawLabels(pen) {
   const around = state.node < 0 ? null : new Set([state.node, ...state.ball.keys()]);
   Object.assign(pen, { font: `${LETTER_SIZE}px ${ink("font")}, sans-serif`, textAlign: "left", textBaseline: "middle" });
   Object.assign(pen, { strokeStyle: ink("ground"), fillStyle: ink("ink"), globalAlpha: 1, lineJoin: "round", lineWidth: 4 });
-  for (const node of seen) {
+  for (const node of seen.sort((a, b) => (b === described) - (a === described))) {
     if (around && !around.has(node)) continue;
     const id = header.ids[node];
     const text = id.length > LETTERS ? `${id.slice(0, LETTERS - 1)}…` : id;
     const long = pen.measureText(text).width;
     const [across, down] = at(node);
-    const radius = around ? ringRadius(node) : radiusOf(node);
+    const radius = around && node !== described ? ringRadius(node) : radiusOf(node);
     const [far, near] = [radius + GAP, 0.7 * radius + GAP];
     let [best, least, covered] = [null, Infinity, []];
     SIDES.flatMap((side, order) => AWAY.map((away) => [...side, away, order])).forEach(([right, up, away, order]) => {
@@ -187,13 +192,14 @@ function drawLabels(pen) {
       const middle = down - up * (above + HALF_LINE);
       if (left < 2 || left + long > width - 2) return;
       const squares = squaresOf(left, middle - HALF_LINE, left + long, middle + HALF_LINE);
-      if (squares.some((square) => owners[square] !== FREE && owners[square] !== node)) return;
+      const taken = squares.filter((square) => owners[square] !== FREE && owners[square] !== node).length;
+      if (taken && !isNamed(node)) return;
       const isClose = squares.some((square) => vicinity[square] !== FREE && vicinity[square] !== node);
       const edges = squares.reduce((sum, square) => sum + crossed[square], 0);
-      const cost = COST.side * order + COST.aslant * Boolean(right && up) + COST.crossed * edges + COST.close * isClose + COST.away * away;
+      const cost = COST.side * order + COST.aslant * Boolean(right && up) + COST.crossed * edges + COST.close * isClose + COST.away * away + COST.taken * taken;
       if (cost >= least) return;
       const nearest = distanceTo(node, left, middle, long) + CLEARLY;
-      if (isClose && seen.some((other) => other !== node && distanceTo(other, left, middle, long) < nearest)) return;
+      if (isClose && !isNamed(node) && seen.some((other) => other !== node && distanceTo(other, left, middle, long) < nearest)) return;
       [best, least] = [[left, middle], cost];
       covered = squaresOf(left - BETWEEN_LABELS, middle - HALF_LINE, left + long + BETWEEN_LABELS, middle + HALF_LINE);
     });

@@ -25,7 +25,7 @@ let isField = false; // nodes are cells: edges would be too short to be seen
 let measured; // what edges are as wide as: name, limits, a function from the edge to its value, and the widths
 // What the reader has chosen.
 const state = {
-  layer: null, degree: null, mean: 1, box: null, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), lines: true, panes: 1,
+  layer: null, degree: null, mean: 1, box: null, extent: [1, 1], length: 0, at: null, binOf: null, only: new Set(), panes: 1,
   hovered: -1, node: -1, given: -1, ball: new Map(), edges: [], numbers: [], path: null, links: [], due: false,
 };
 
@@ -191,17 +191,14 @@ function listWays(ways) {
     $("by").replaceChildren(...groups.filter((each) => each.children.length), ...(more ? [rest] : []));
     $("by").value = ways.indexOf(state.layer);
   };
-  const change = () => $("by").value && colorBy(ways[$("by").value]);
   $("find").hidden = ways.length < MANY;
   $("find").placeholder = `Search ${ways.length.toLocaleString("en")} layers and columns`;
   $("find").ariaLabel = $("find").placeholder;
   $("find").addEventListener("input", list);
   $("find").addEventListener("keydown", ({ key }) => {
-    if (key !== "Enter" || !$("by").options.length) return;
-    $("by").selectedIndex = 0; // the first that was found
-    change();
+    if (key === "Enter" && $("by").options.length) colorBy(ways[$("by").options[0].value]); // the first that was found
   });
-  $("by").addEventListener("change", change);
+  $("by").addEventListener("change", () => $("by").value && colorBy(ways[$("by").value]));
   list();
   listWays.again = list;
 }
@@ -258,15 +255,12 @@ function totalLength() {
 
 // Switches for edges and for the picture below superpixels, where there are any.
 async function startExtras() {
-  $("lines").addEventListener("change", () => {
-    state.lines = $("lines").checked;
-    redraw();
-  });
+  $("lines").addEventListener("change", redraw);
   $("extras").hidden = Boolean(header.metres);
   $("lines").parentElement.hidden = isField;
   if (header.bonds) $("lines").nextSibling.textContent = " Bonds";
   if (turning && streets.length / 2 > BANDS) { // a haze that says nothing
-    state.lines = $("lines").checked = false;
+    $("lines").checked = $("lines").defaultChecked = false;
     $("lines").nextSibling.textContent = ` Edges (${header.edges.split(" ")[0]}; off at first)`;
   }
   const isOneWay = header.one_way && array(header.one_way);
@@ -361,7 +355,7 @@ function drawNow() {
   const sizes = { metre: view.metre * ratio, diameter: diameter * ratio, band: band * ratio };
   // Where intersections would cover their streets, the streets alone are drawn, unless some nodes are picked out.
   const nodes = !header.metres || apart > 0.5 * least || state.only.size > 0 || state.node >= 0;
-  const look = { tint: header.metres ? 0.8 : Number(formula), classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: state.lines && !isField, nodes, dark, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField, formula, levels };
+  const look = { tint: header.metres ? 0.8 : Number(formula), classed: !isClassed ? 0 : DARK.matches ? CLASSED_DARK : CLASSED, strength, lines: $("lines").checked && !isField, nodes, dark, bonds: Boolean(header.bonds), pictured, weighted: Boolean(measured), filled: isField, formula, levels };
   const quiet = header.metres && levels ? untouched() : ink("line");
   drawing.draw({ panes, center: view.center, ...sizes, ...look, quiet });
   if (!$("scale").hidden) drawScale();

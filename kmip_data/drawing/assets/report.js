@@ -1,4 +1,4 @@
-// Tables of a report: a click on a heading sorts, the field filters, one button copies what is seen.
+// Tables of a report: a click on a heading sorts, the field filters.
 
 const rowsOf = (table) => [...table.tBodies[0].rows].slice(1);
 const tables = [...document.querySelectorAll("table")];
@@ -53,15 +53,4 @@ document.getElementById("filter").addEventListener("input", (event) => {
   document.getElementById("none").hidden = sections.some((section) => !section.hidden);
 });
 
-document.getElementById("copy").addEventListener("click", () => {
-  const seen = tables.map((table) => [...table.rows].filter((row) => !row.hidden));
-  const line = (row) => [...row.cells].map((cell) => cell.textContent).join("\t");
-  // A page opened as a file may not use the clipboard otherwise.
-  const text = Object.assign(document.createElement("textarea"), { value: seen.map((rows) => rows.map(line).join("\n")).join("\n\n") });
-  document.body.append(text);
-  text.select();
-  const done = document.execCommand("copy");
-  text.remove();
-  document.getElementById("copied").textContent = done ? "Copied." : "The browser does not let a page copy.";
-});
 document.body.dataset.state = "ready";

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
 from pydantic import Field
 
@@ -16,6 +16,8 @@ Positive = Annotated[int, Field(ge=1)]
 
 class KMIPComponent(MultiHeadComponent):
     """Attention to the k nodes of the graph with the largest inner product."""
+
+    test_keys: ClassVar = frozenset({"k", "search"})
 
     kind: Literal["k-mip"] = Field(default="k-mip", description="k-MIP attention")
     heads: int = Field(default=4, ge=1, description="attention heads")

@@ -383,7 +383,9 @@ def _parse_value(key: ConfigKey, field: FieldInfo, text: str) -> object:
             # states the type.
             problem = error.errors()[0]
             if not problem["type"].endswith(("_parsing", "_type", "_error", "_from_float")):
-                limit = limit or problem["msg"].replace("Input should be", ",")
+                limit = limit or problem["msg"].replace("Input should be", ",").replace(
+                    "String should", ", to"
+                )
             elif problem["type"] == "value_error":
                 # This error is more specific than a list of names.
                 if isinstance(problem["ctx"]["error"], UsageError):

@@ -76,8 +76,8 @@ def references_table(references: Mapping[ReferenceName, Reference], metric: str)
     """Format a table of reference answers; empty if only a constant is known."""
     if not references.keys() - {"constant"}:
         return ""
-    rows = [["", "val", "test"]]
-    notes = [f"reference answers, {metric_title(metric)}"]
+    rows = [["reference answer", "val", "test"]]
+    notes = [metric_title(metric)]
     for name, reference in references.items():
         values = (reference.val, reference.test)
         cells = ["–" if value is None else format_metric(metric, value, None) for value in values]

@@ -6,11 +6,11 @@ import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import torch
 
-from kmip_data.builds.home import Build, Home
+from kmip_data.builds.home import Build
 from kmip_data.errors import CheckFailed
 from kmip_data.models.training.data.run_data import ALL_RECORDS
 from kmip_data.models.training.metric_text import (
@@ -20,7 +20,7 @@ from kmip_data.models.training.metric_text import (
     metrics_table,
 )
 from kmip_data.models.training.metrics import ClassScores
-from kmip_data.models.training.run.finished_run import open_run
+from kmip_data.models.training.run.finished_run import RunOptions, open_run
 from kmip_data.models.training.run.result import RunResult, RunSplit, is_edited
 from kmip_data.models.training.run.run_folder import RESULT_NAME
 from kmip_data.models.training.run.training_module import (
@@ -49,26 +49,29 @@ class Evaluation:
     class_scores: list[ClassScores]
     #: True if ``result.json`` was edited after it was written.
     edited: bool
+    #: keys that differ from the run, as ``KEY=VALUE``
+    overrides: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Evaluation({self.run.name}, {format_metric_by_part(self.result.metric, self.metrics)})"
 
     @property
     def equals_result(self) -> bool | None:
-        """True if the metrics are exactly those in ``result.json``; ``None`` on other data."""
+        """True if the metrics are exactly those in ``result.json``; ``None`` on other data or with overrides."""
         same_build = self.build.card.key == self.result.build_key
-        if not same_build or self.split.digests != self.result.split.digests:
+        same_split = self.split.digests == self.result.split.digests
+        if not same_build or not same_split or self.overrides:
             return None
-        return self.metrics == self.result.metrics
+        return self.metrics == {part: self.result.metrics.get(part) for part in self.metrics}
 
     def check(self) -> None:
         """Raise ``CheckFailed`` if a metric differs from ``result.json`` by more than :data:`TOLERANCE`."""
         if self.equals_result is not False:
             return
         differing = []
-        for part, values in self.result.metrics.items():
-            for name, written in values.items():
-                measured = self.metrics.get(part, {}).get(name, math.nan)
+        for part, values in self.metrics.items():
+            for name, written in self.result.metrics.get(part, {}).items():
+                measured = values.get(name, math.nan)
                 if not math.isclose(measured, written, rel_tol=TOLERANCE, abs_tol=TOLERANCE):
                     differing.append(f"{part} {name} {measured:.6g}, not {written:.6g}")
         if differing:
@@ -87,6 +90,7 @@ class Evaluation:
             "build": str(self.build.path),
             "split": self.split.model_dump(),
             "device": self.device,
+            "overrides": self.overrides,
             "best_epoch": self.result.best_epoch,
             "metrics": self.metrics,
             "standard_errors": self.standard_errors,
@@ -101,12 +105,13 @@ class Evaluation:
         epoch = f"{self.result.best_epoch + 1} of {self.result.epochs}"
         part = [*self.metrics][-1]
         rows = "all labelled rows" if part == ALL_RECORDS else f"split {self.split.name!r}"
+        title = f"{card.dataset}{card.coverage_suffix}, {rows}; weights of epoch {epoch}"
         lines = [
             metrics_table(
                 self.metrics, {part: self.standard_errors}, loss_title=self.result.loss_title
             ),
             class_table(self.class_scores, card.class_names, part),
-            f"{card.dataset}{card.coverage_suffix}, {rows}; weights of epoch {epoch}",
+            "; ".join([title, *self.overrides]),
             ERROR_NOTE if self.standard_errors else "",
         ]
         if self.equals_result is not None:
@@ -121,10 +126,8 @@ class Evaluation:
 def evaluate(
     run: str | os.PathLike[str],
     *,
-    dataset: str | None = None,
-    sample: bool = False,
-    home: str | os.PathLike[str] | Home | None = None,
-    device: str | None = None,
+    split: str | None = None,
+    **options: Unpack[RunOptions],
 ) -> Evaluation:
     """Evaluate the best weights of ``run`` on its own data or on another build.
 
@@ -140,6 +143,11 @@ def evaluate(
         are evaluated, or the parts of a split that is published or comes from its files.
     sample
         Use the sample of a ``dataset`` given by name.
+    split
+        Only part to evaluate: ``train``, ``val``, ``test``, or ``all`` for all records.
+    overrides
+        Keys to change as ``KEY=VALUE``, of those that leave names and shapes of the weights alone
+        (:attr:`~kmip_data.models.components.Component.test_keys`), such as ``model.attention.k=5``.
     device
         ``auto``, ``cpu`` or ``cuda``; the run's own setting if ``None``.
 
@@ -152,13 +160,11 @@ def evaluate(
     OutOfResources
         A batch does not fit into memory.
     """
-    opened = open_run(
-        run, dataset=dataset, sample=sample, home=home, device=device, command="evaluate"
-    )
+    opened = open_run(run, split=split, command="evaluate", **options)
     last_part = opened.parts[-1]
-    split = RunSplit(name=last_part, rule=last_part, parameters={}, digests={})
+    evaluated_split = RunSplit(name=last_part, rule=last_part, parameters={}, digests={})
     if last_part != ALL_RECORDS:
-        split = RunSplit.from_data(opened.data)
+        evaluated_split = RunSplit.from_data(opened.data)
     with opened.load_module() as module:
         device_of_run = torch.device(opened.device.type)
         accumulated = accumulate_metrics(
@@ -171,10 +177,11 @@ def evaluate(
         run=opened.folder,
         result=opened.result,
         build=opened.data.build,
-        split=split,
+        split=evaluated_split,
         device=opened.device.name,
         metrics=metrics,
         standard_errors=errors,
         class_scores=class_scores,
         edited=is_edited(opened.folder),
+        overrides=tuple(options.get("overrides", ())),
     )

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import torch
 
@@ -17,10 +18,11 @@ from kmip_data.errors import Command, Setting, Step, UsageError
 from kmip_data.format.card import Card
 from kmip_data.format.targets import target_column, target_type_of
 from kmip_data.graphs.city_columns import is_city
+from kmip_data.models.config import COMPONENT_SECTIONS
 from kmip_data.models.precision import autocast
 from kmip_data.models.training import self_check
 from kmip_data.models.training.config.adapt_preset import level_of_column
-from kmip_data.models.training.config.overrides import read_config
+from kmip_data.models.training.config.overrides import apply_overrides, read_config
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import ALL_RECORDS, RunData, with_task_defaults
@@ -50,6 +52,16 @@ from kmip_data.text import count_with_noun
 DRAWN_RULES = {"random", "scaffold", "spatial", "stratified"}
 
 
+class RunOptions(TypedDict, total=False):
+    """Data, device and keys with which a finished run is opened; see ``evaluate``."""
+
+    dataset: str | None
+    sample: bool
+    home: str | os.PathLike[str] | Home | None
+    device: str | None
+    overrides: Sequence[str]
+
+
 @dataclass(frozen=True)
 class OpenedRun:
     """A finished run, with the data to apply it to."""
@@ -59,6 +71,7 @@ class OpenedRun:
     result: RunResult
     data: RunData
     device: Device
+    part: str | None  #: only part to evaluate; None: all
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -66,6 +79,8 @@ class OpenedRun:
 
         A drawn split only divides the data that a network is trained on.
         """
+        if self.part is not None:
+            return (self.part,)
         data = self.data
         is_other = data.build.card.key != self.result.build_key
         if is_other and (not data.split_name or data.split.rule in DRAWN_RULES):
@@ -101,12 +116,10 @@ class OpenedRun:
 def open_run(
     run: str | os.PathLike[str],
     *,
-    dataset: str | None = None,
-    sample: bool = False,
-    home: str | os.PathLike[str] | Home | None = None,
-    device: str | None = None,
+    split: str | None = None,
     targets: bool = True,
     command: str | None = None,
+    **options: Unpack[RunOptions],
 ) -> OpenedRun:
     """Open a finished run with its own or other compatible data.
 
@@ -114,17 +127,20 @@ def open_run(
     ``targets=False``, the data need no targets. ``command`` is the subcommand to suggest
     in errors, if it takes ``--dataset``.
     """
-    home = Home.locate(home)
+    dataset = options.get("dataset")
+    sample = options.get("sample", False)
+    home = Home.locate(options.get("home"))
     folder = find_run(run, home)
     config = read_config(folder / CONFIG_NAME)
     result = read_result(folder)
 
     # 1. Device. All search backends return the same bits, and the run's may need another device.
-    selected = choose_device(device or config.system.device)
+    selected = choose_device(options.get("device") or config.system.device)
     check_precision(config.training.precision, selected, finished=True)
     if hasattr(config.model.attention, "search"):
         attention = config.model.attention.model_copy(update={"search": "auto"})
         config = config.with_values("model", attention=attention)
+    config = _with_test_overrides(config, options.get("overrides", ()))
     if selected.type == "cuda":
         self_check.check_gpu_before_run(config.model, selected.name)
 
@@ -167,6 +183,8 @@ def open_run(
             steps=Command("kmip-data predict {} --dataset", folder, data.build.path),
         )
     _check_fit(data, result, home)
+    if split is not None:
+        data.check_part(split)
     if dataset is None and data.build.card.key != result.build_key:
         build = data.build
         steps = steps_for_moved_build(config, home)
@@ -177,7 +195,30 @@ def open_run(
             f"on {result.build_key}.",
             steps=steps,
         )
-    return OpenedRun(folder, config, result, data, selected)
+    return OpenedRun(folder, config, result, data, selected, split)
+
+
+def _with_test_overrides(config: RunConfig, overrides: Sequence[str]) -> RunConfig:
+    """Return ``config`` with ``overrides``; refuse keys that could change what the weights mean."""
+    if not overrides:
+        return config
+    changed = apply_overrides(config, overrides)
+    allowed = [
+        f"model.{section}.{key}"
+        for section in COMPONENT_SECTIONS
+        for key in sorted(getattr(config.model, section).test_keys)
+    ]
+    for override in overrides:
+        key = override.partition("=")[0].strip()
+        if key not in allowed:
+            raise UsageError(
+                f"{key} cannot change at test.",
+                expected=", ".join(allowed)
+                or "no setting: the weights fix all keys of this network",
+                found=override,
+                steps=Setting({key: None}),
+            )
+    return changed
 
 
 def _describe_other_targets(dataset: str, card: Card, result: RunResult) -> str:

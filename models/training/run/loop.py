@@ -330,7 +330,7 @@ class Loop:
                 self._header_printed = True
             self.progress.print_line(self.table.row(self.history, self.best_epoch))
             value = format_metric_with_unit(self.metric, row[self.watched])
-            self.progress.note = f"{self.watched} {value} after epoch {self.epoch}"
+            self.progress.note = f"{self.settings.watched_part} {value}, epoch {self.epoch}"
         if self.out_of_patience and self.epoch < self.settings.last_epoch:
             title = all_metrics()[self.metric].title
             patience = self.settings.patience

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Unpack, get_args
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import ALL_RECORDS, RunData, prefetch_to_device
 from kmip_data.models.training.metrics import all_metrics
-from kmip_data.models.training.run.finished_run import open_run
+from kmip_data.models.training.run.finished_run import RunOptions, open_run
 from kmip_data.models.training.run.training_module import select_part_rows
 from kmip_data.models.training.tasks import NO_PAIR, Level
 from kmip_data.reading.dataset import ShardedDataset
@@ -122,10 +122,7 @@ def predict(
     run: str | os.PathLike[str],
     *,
     split: str | None = None,
-    dataset: str | None = None,
-    sample: bool = False,
-    home: str | os.PathLike[str] | Home | None = None,
-    device: str | None = None,
+    **options: Unpack[RunOptions],
 ) -> Predictions:
     """Predict records with the best weights of ``run``, in the batches of ``evaluate``.
 
@@ -134,16 +131,8 @@ def predict(
     :func:`kmip_data.models.training.run.evaluate_run.evaluate`; also raises ``UsageError`` for a missing
     part.
     """
-    part = split or ("test" if dataset is None else ALL_RECORDS)
-    opened = open_run(
-        run,
-        dataset=dataset,
-        sample=sample,
-        home=home,
-        device=device,
-        targets=False,
-        command="predict",
-    )
+    part = split or ("test" if options.get("dataset") is None else ALL_RECORDS)
+    opened = open_run(run, targets=False, command="predict", **options)
     data = opened.data
     task = data.task
     card = data.build.card

@@ -46,7 +46,7 @@ def _draw_graph(number: int, _task: str, rng: Generator) -> dict[str, Array]:
     order = rng.permutation(nodes)
     edges = append_reverse_edges(order[make_topology(nodes, rng)])
 
-    distance = hop_distances(edges, nodes)
+    distance = hop_distances(edges, nodes, np.arange(nodes))
     source = int(rng.integers(nodes))
     is_source = np.arange(nodes) == source
     x = np.stack([is_source, rng.random(nodes)], axis=1)

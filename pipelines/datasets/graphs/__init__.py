@@ -79,7 +79,6 @@ class GraphSource(StrictModel):
 
 
 _SPOOL_FOLDER = "graphs"
-_OGB_PATTERNS = ("raw/edge.csv*", "raw/*", "split/*/*")  #: files of OGB in several folders
 _MASKS_FILE = "masks.npy"  #: part of each node, if the files of a single graph give parts
 
 
@@ -112,29 +111,17 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
                 expected="a file, a folder or an archive of graphs",
                 steps=Setting(archive="FILE"),
             )
-        if source.path.is_file():
-            refuse_unsupported_format(source.path)
         path = source.path.expanduser().absolute()
+        refuse_unsupported_format(path)
         # Files of tensors and arrays and workbooks are zips, and must not be unpacked.
         member = first_member(archives.first_bytes(path)) if path.is_file() else b""
         is_one_file = member.endswith((b"data.pkl", b".npy")) or is_workbook(path.name)
         as_member = path.name if is_one_file else ""
         described = description_for_like(source.like, home) if source.like else None
 
-        manifest = self.manifest
-        if any((path / name).is_file() for name in ("raw/edge.csv.gz", "raw/edge.csv")):
-            files = manifest.content.members[0]
-            members = [
-                files.model_copy(update={"pattern": pattern, "min_count": 0})
-                for pattern in _OGB_PATTERNS
-            ]
-            changes = {"anchor": _OGB_PATTERNS[0], "members": tuple(members)}
-            content = manifest.content.model_copy(update=changes)
-            manifest = manifest.model_copy(update={"content": content})
-
         def copy_files(destination: Path) -> tuple[dict[str, str], list[Receipt]]:
             members, receipts = unpack_archive(
-                path, manifest, destination, quiet=quiet, as_member=as_member
+                path, self.manifest, destination, quiet=quiet, as_member=as_member
             )
             if path.is_relative_to(home.raw):  # copied by an earlier build
                 atomic_writes.remove_file(destination / RECEIPT_NAME)
@@ -263,7 +250,7 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
         inferred = params.inferred
         given_parts = {} if params.masks is None else {MASK_SPLIT: params.masks}
         columns = inferred.description.model_dump(mode="json", exclude_defaults=True)
-        kinds = kinds_of_features(inferred.description, inferred.record_schema)
+        kinds = kinds_of_features(inferred.description)
         statistics = {"files": {**inferred.summary, "columns": columns}, "kinds": kinds}
         return CardAdditions(statistics, inferred.summary["warnings"], given_parts)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from kmip_data.columns.column_roles import (
 )
 from kmip_data.columns.labels import InferredTarget
 from kmip_data.errors import UsageError
-from kmip_data.format.schema import Column, FieldKind, Schema
+from kmip_data.format.schema import Column, FieldKind
 from kmip_data.format.targets import target_type_of
 from kmip_data.pipelines.datasets.graphs.findings import FEATURE_KEYS, Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -86,16 +85,12 @@ def describes_arrays(description: ColumnRoles, column: Column) -> bool:
     return bool(uses & {"array", "label"}) and not uses & FEATURE_USES
 
 
-def kinds_of_features(description: ColumnRoles, schema: Schema) -> dict[str, list[FieldKind]]:
+def kinds_of_features(description: ColumnRoles) -> dict[str, list[FieldKind]]:
     """Return the kind of each feature that comes from a table, by key of its column."""
     kinds_by_key: dict[str, list[FieldKind]] = {}
     for level, key in FEATURE_KEYS.items():
         roles = [role for role in description.columns if role.level == level]
         kinds = [kind for role in roles for kind in role.features.values()]
-        if not kinds:
-            continue
-        # Behind the columns of its table, x may have indices of JSON files, which are 0 and 1.
-        width = math.prod(schema.column(key).shape)
-        boolean: FieldKind = "boolean"
-        kinds_by_key[key] = kinds + [boolean] * (width - len(kinds))
+        if kinds:
+            kinds_by_key[key] = kinds
     return kinds_by_key

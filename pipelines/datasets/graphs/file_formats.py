@@ -21,7 +21,6 @@ from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY,
 from kmip_data.pipelines.datasets.graphs.readers import (
     array_files,
     networkx_files,
-    ogb_files,
     planetoid_files,
     smiles_tables,
     table_files,
@@ -40,14 +39,13 @@ FORMATS = (
     array_files.FORMAT,
     networkx_files.FORMAT,
     tudataset_files.FORMAT,
-    ogb_files.FORMAT,
     smiles_tables.FORMAT,
     table_files.FORMAT,
 )
 #: Formats of texts that have no names of files for the parts of a split.
 _FORMATS_OF_TEXTS = (networkx_files.FORMAT, smiles_tables.FORMAT, table_files.FORMAT)
-#: Formats whose files may lie in several folders: a graph each, or raw and split of OGB. Tables check this.
-_FORMATS_OF_FOLDERS = (networkx_files.FORMAT, ogb_files.FORMAT, table_files.FORMAT)
+#: Formats whose files may lie in several folders, a graph each. Tables check this.
+_FORMATS_OF_FOLDERS = (networkx_files.FORMAT, table_files.FORMAT)
 
 
 def read_graphs(

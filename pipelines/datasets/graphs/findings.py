@@ -37,8 +37,6 @@ class Attributes:
     target_level: str = "graph"
     graph_target_size: int = 0  #: number of values in a graph's target array
     class_names: tuple[str, ...] = ()  #: class names, if the files have them
-    #: File of a legend -> class names by integer label; used if they name all classes.
-    legends: dict[str, Mapping[int, str]] = field(default_factory=dict)
     part_keys: list[str] = field(default_factory=list)  #: keys of the columns of parts
     group_key: str = ""  #: key of the column of groups
     masks: U8 | None = None  #: part of each node of a single graph, (N,) or (N, folds)

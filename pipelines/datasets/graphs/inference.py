@@ -24,7 +24,6 @@ from kmip_data.format.schema import (
     bytes_per_graph_node_edge,
 )
 from kmip_data.format.writer import MAX_SHARD_BYTES
-from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.datasets.graphs.description_sources import describes_arrays
 from kmip_data.pipelines.datasets.graphs.file_summary import stored_component_names
 from kmip_data.pipelines.datasets.graphs.findings import FEATURE_KEYS, Findings
@@ -124,31 +123,10 @@ def infer_target_column(
     )
     names = options.params.class_name or findings.attributes.class_names
     _check_class_names(names, target, columns.targets)
-    if not names:
-        findings.attributes.class_names = _names_in_legend(target, findings)
     if findings.attributes.are_tensors:
         form = findings.attributes.forms.get(columns.target, "axis")
         return _present_as_tensors(target, columns.targets, form, options)
     return target
-
-
-def _names_in_legend(target: InferredTarget, findings: Findings) -> tuple[str, ...]:
-    """Return the class names in the first unused legend that names all classes; empty if none does."""
-    classes = target.column.num_classes
-    labels = target.class_names or [str(number) for number in range(classes or 0)]
-    if not classes or target.column.shape or not all(map(str.isdecimal, labels)):
-        return ()
-    codes = [int(label) for label in labels]
-    # A table of nodes or graphs may have distinct integers and texts, too.
-    ignored = findings.notices.ignored
-    legends = {
-        file: names for file, names in findings.attributes.legends.items() if file in ignored
-    }
-    legend = find_legend(legends, {}, codes)
-    if legend is None:
-        return ()
-    del ignored[legend.file]
-    return tuple(legend.names[code] for code in codes)
 
 
 def _task_of_floats(labels: Sequence[Array], findings: Findings) -> TaskName | None:

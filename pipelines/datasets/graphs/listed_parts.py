@@ -14,7 +14,6 @@ from kmip_data.errors import DamagedInput
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import NODE_ID, node_id_texts
 from kmip_data.format.split_files import NO_PART
-from kmip_data.pipelines.companion_files.legends import LEGEND_SUFFIXES
 from kmip_data.pipelines.companion_files.part_lists import (
     ItemNames,
     add_part,
@@ -25,6 +24,7 @@ from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 
 _KEY = "graph/split"
+_LIST_SUFFIXES = (".csv", ".json", ".tsv", ".txt")
 _SEVERAL_CELLS = re.compile(r"[\s,;|]")
 PartLists = Mapping[str, Mapping[str, Sequence[str]]]  #: file -> names in it, by part
 
@@ -34,7 +34,7 @@ def find_part_lists(folder: Path, files: Sequence[str]) -> PartLists:
     lists: dict[str, Mapping[str, Sequence[str]]] = {}
     for file in files:
         path = folder / file
-        if path.suffix.lower() not in LEGEND_SUFFIXES:
+        if path.suffix.lower() not in _LIST_SUFFIXES:
             continue
         text = TableText(file, path.name.partition(".")[0], path)
         parts = listed_parts(text)

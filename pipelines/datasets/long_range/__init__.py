@@ -1,8 +1,9 @@
 """Generated graphs whose targets depend on nodes many edges away.
 
-Six topologies (line, ladder, grid, tree, caterpillar, lobster) and four tasks. Record ``i`` is a
+Six topologies (line, ladder, grid, tree, caterpillar, lobster) and five tasks. Record ``i`` is a
 pure function of the seed and ``i``; no files are read. Topologies and the tasks ``sssp``, ``ecc``
-and ``diam`` follow the ECHO benchmark (ICLR 2026); ``retrieval`` is our own. Facts:
+and ``diam`` follow the ECHO benchmark (ICLR 2026), ``max-retrieval`` follows Veličković et al.
+(arXiv 2410.01104), with 8 classes; ``retrieval`` is our own. Facts:
 ``docs/datasets/long-range.md``.
 """
 
@@ -13,10 +14,9 @@ from functools import partial
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 from scipy.sparse import coo_array
-from scipy.sparse.csgraph import shortest_path
+from scipy.sparse.csgraph import dijkstra
 
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.format.graph_record import GraphRecord
@@ -31,16 +31,18 @@ Rng = np.random.Generator
 NUM_VALUES = 8  #: node values
 KEY_BITS = 16  #: bits of the key shared by two nodes
 RECORDS_PER_UNIT = 2_000
+SOURCES_PER_BLOCK = 64  #: nodes whose distances to all others are in memory together
 PART_CYCLE = (*["train"] * 8, "val", "test")  #: parts of consecutive rounds through the topologies
 
 
 class LongRangeParams(BuildParams):
     """Parameters that change the records."""
 
-    task: Literal["retrieval", "sssp", "ecc", "diam"] = Field(
+    task: Literal["retrieval", "sssp", "ecc", "diam", "max-retrieval"] = Field(
         default="retrieval",
         description="retrieval: value of the only other node with the same key; sssp: distance from "
-        "a marked node; ecc: largest distance from each node; diam: largest distance in the graph",
+        "a marked node; ecc: largest distance from each node; diam: largest distance in the graph; "
+        "max-retrieval: value of the node of highest priority, in graphs without edges",
     )
     graphs: int = Field(
         default=3_000,
@@ -51,7 +53,7 @@ class LongRangeParams(BuildParams):
     nodes: int = Field(
         default=64,
         ge=8,
-        le=4_096,
+        le=65_536,
         description="maximum nodes of a graph; the minimum is half as many",
     )
     seed: int = Field(
@@ -111,6 +113,11 @@ def _attach_nodes(
     return np.concatenate([edges, np.stack([parent, child])], axis=1)
 
 
+def no_edges(_nodes: int, _rng: Rng) -> I64:
+    """Return no edges, (2, 0)."""
+    return np.empty((2, 0), np.int64)
+
+
 TOPOLOGIES: dict[str, Callable[[int, Rng], I64]] = {
     "line": line_edges,
     "ladder": partial(grid_edges, rows=2),
@@ -131,9 +138,12 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
     def schema(self, params: LongRangeParams) -> Schema:
         """Return features by task, the target, and for node tasks the distance to the answer."""
         fields = FEATURE_NAMES.get(params.task, ("constant",))
-        columns = [feature_column("node/x", fields, "input of the task", stored="int8")]
+        stored = "int8"
         target = class_column("node/y", NUM_VALUES, "value of the other node with this key")
-        if params.task != "retrieval":
+        if params.task == "max-retrieval":
+            stored = "float32"
+            target = class_column("graph/y", NUM_VALUES, "value of the node of highest priority")
+        elif params.task != "retrieval":
             # Distances are regression targets.
             target = Column(
                 key="graph/y" if params.task == "diam" else "node/y", attribute="y", stored="float32",
@@ -143,10 +153,11 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
             key="node/distance", attribute="distance", stored="uint16", presented="int64", unit="edges",
             doc="to the node that is asked for",
         )  # fmt: skip
-        columns += [target, distance] if params.task in {"retrieval", "sssp"} else [target]
+        columns = [feature_column("node/x", fields, "input of the task", stored=stored), target]
+        columns += [distance] if params.task in {"retrieval", "sssp"} else []
         return Schema(
             columns=tuple(columns),
-            max_nodes=self.manifest.max_nodes,
+            max_nodes=max(self.manifest.max_nodes, params.nodes),
             directed=False,
             key_length=40,
         )
@@ -174,68 +185,82 @@ class LongRangePipeline(Pipeline[LongRangeParams, PublishedSplitParams]):
 
 
 PIPELINE = LongRangePipeline
+_VALUE_NAMES = tuple(f"value {i}" for i in range(NUM_VALUES))
 FEATURE_NAMES = {
-    "retrieval": (
-        *(f"key bit {i} [-1, 1]" for i in range(KEY_BITS)),
-        *(f"value {i}" for i in range(NUM_VALUES)),
-    ),
+    "retrieval": (*(f"key bit {i} [-1, 1]" for i in range(KEY_BITS)), *_VALUE_NAMES),
+    "max-retrieval": ("priority [0, 1]", *_VALUE_NAMES),
     "sssp": ("source",),
 }
 
 
 def make_record(row: int, params: LongRangeParams) -> GraphRecord:
     """Return graph ``row``, drawing size, numbering, edges and targets in this order."""
-    names = list(TOPOLOGIES)
+    topologies = {"items": no_edges} if params.task == "max-retrieval" else TOPOLOGIES
+    names = list(topologies)
     name = names[row % len(names)]
     rng = np.random.default_rng([params.seed, row])
     # Draw an even number of nodes, because keys are shared by pairs.
     nodes = 2 * int(rng.integers(params.nodes // 4, params.nodes // 2, endpoint=True))
     # Shuffle nodes, so that their numbers do not reveal positions.
     number = rng.permutation(nodes)
-    edges = number[TOPOLOGIES[name](nodes, rng)]
+    edges = number[topologies[name](nodes, rng)]
     both_directions = append_reverse_edges(edges)
     edge_index = both_directions[:, np.lexsort(both_directions)]
 
-    distance = hop_distances(edge_index, nodes).astype(np.uint16)
     part = PART_CYCLE[row // len(names) % len(PART_CYCLE)]
     return GraphRecord(
         key=f"{part}/{name}/{row:07d}",
         num_nodes=nodes,
-        columns=_task_columns(params.task, distance, rng),
+        columns=_task_columns(params.task, edge_index, nodes, rng),
         edge_index=edge_index.astype(np.uint16),
     )
 
 
-def hop_distances(edge_index: I64, nodes: int) -> F64:
-    """Return the number of edges on a shortest path between any two nodes, (N, N)."""
+def hop_distances(edge_index: I64, nodes: int, sources: I64) -> F64:
+    """Return the number of edges on a shortest path from S sources to each node, (S, N)."""
     ones = np.ones(edge_index.shape[1], np.int8)
     adjacency = coo_array((ones, tuple(edge_index)), shape=(nodes, nodes))
-    distance: F64 = shortest_path(adjacency.tocsr(), unweighted=True)
+    distance: F64 = dijkstra(adjacency.tocsr(), indices=sources, unweighted=True)
     return distance
 
 
-def _task_columns(task: str, distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
-    """Return the columns of a task from the distances between all nodes."""
-    nodes = len(distance)
+def _reduce_distances(edge_index: I64, nodes: int, reduce: Callable[[I64, F64], Array]) -> Array:
+    """Return ``reduce(sources, distances)`` of all nodes, (N,), without all distances in memory."""
+    bounds = range(SOURCES_PER_BLOCK, nodes, SOURCES_PER_BLOCK)
+    blocks = np.split(np.arange(nodes), bounds)
+    reduced = [reduce(block, hop_distances(edge_index, nodes, block)) for block in blocks]
+    return np.concatenate(reduced)
+
+
+def _task_columns(task: str, edge_index: I64, nodes: int, rng: Rng) -> dict[str, Array]:
+    """Return the columns of a task."""
     if task == "retrieval":
-        return _retrieval_columns(distance, rng)
+        return _retrieval_columns(edge_index, nodes, rng)
+    if task == "max-retrieval":
+        priority = rng.random((nodes, 1), np.float32)
+        value = rng.integers(0, NUM_VALUES, nodes)
+        return {
+            "node/x": np.hstack([priority, np.eye(NUM_VALUES, dtype=np.float32)[value]]),
+            "graph/y": value[priority.argmax()].astype(np.uint8),
+        }
     if task == "sssp":
         source = int(rng.integers(nodes))
         is_source = np.arange(nodes) == source
+        distance = hop_distances(edge_index, nodes, np.array([source]))[0]
         return {
             "node/x": is_source.astype(np.int8)[:, None],
-            "node/y": distance[source][:, None].astype(np.float32),
-            "node/distance": distance[source],
+            "node/y": distance[:, None].astype(np.float32),
+            "node/distance": distance.astype(np.uint16),
         }
     constant = np.ones((nodes, 1), np.int8)
+    farthest = _reduce_distances(edge_index, nodes, lambda _, distance: distance.max(1))
     if task == "ecc":
-        return {"node/x": constant, "node/y": distance.max(1)[:, None].astype(np.float32)}
-    return {"node/x": constant, "graph/y": distance.max()[None].astype(np.float32)}
+        return {"node/x": constant, "node/y": farthest[:, None].astype(np.float32)}
+    return {"node/x": constant, "graph/y": farthest.max()[None].astype(np.float32)}
 
 
-def _retrieval_columns(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Array]:
+def _retrieval_columns(edge_index: I64, nodes: int, rng: Rng) -> dict[str, Array]:
     """Pair the nodes, with a unique key per pair and a value per node."""
-    nodes = len(distance)
     # Pair consecutive nodes of a random order.
     order = rng.permutation(nodes)
     partner = np.empty(nodes, np.int64)
@@ -249,8 +274,13 @@ def _retrieval_columns(distance: NDArray[np.uint16], rng: Rng) -> dict[str, Arra
     # Encode the key in columns of -1 and 1.
     bits = 2 * (code[:, None] >> np.arange(KEY_BITS) & 1) - 1
     one_hot = np.eye(NUM_VALUES, dtype=np.int64)[value]
+    distance = _reduce_distances(
+        edge_index,
+        nodes,
+        lambda sources, distance: distance[np.arange(len(sources)), partner[sources]],
+    )
     return {
         "node/x": np.hstack([bits, one_hot]).astype(np.int8),
         "node/y": value[partner].astype(np.uint8),
-        "node/distance": distance[np.arange(nodes), partner],
+        "node/distance": distance.astype(np.uint16),
     }

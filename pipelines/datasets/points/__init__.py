@@ -49,7 +49,7 @@ from kmip_data.pipelines.datasets.points.files import (
     is_annotation,
 )
 from kmip_data.pipelines.datasets.points.first_pass import Survey
-from kmip_data.pipelines.datasets.points.layouts import find_clouds, unnamed_columns
+from kmip_data.pipelines.datasets.points.layouts import find_clouds
 from kmip_data.pipelines.described_parameters import DescribedPipeline, DescribedSource
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
 from kmip_data.pipelines.domains.point_clouds import (
@@ -271,7 +271,7 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
         """
         # 1. Clouds, and what other files say about them.
         folder = find_clouds(raw.members)
-        options = params.read_options._replace(names=unnamed_columns(raw.members))
+        options = params.read_options
         named = [name for name in raw.members if not is_annotation(name)]
         companions = find_companions(raw.path, named, list(folder.files), options)
         companions.leave_out(params.ignore, list(folder.files))
@@ -287,7 +287,6 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
         is_of_points = labels is None and params.label != NO_LABEL
         survey = Survey(options, params.feature, params.label if is_of_points else "")
         survey.is_label_optional = params.label_optional
-        survey.legends = companions.legends
         check = partial(_check_size, params=params, max_points=self.manifest.max_nodes)
         positions: dict[str, int] = {}  # cloud -> its position in the spool
 
@@ -341,14 +340,12 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
         inferred.summary["warnings"] = warnings
         missing_note = "; missing features are 0" if inferred.missing else ""
         inferred.summary["positions"] = f"from the lowest corner of each cloud{missing_note}"
-        inferred.summary.update(companions.matches_by_number())
         inferred.summary["ignored"] = survey.unused_data() + [
             f"{name}: {reason}" for name, reason in ignored_files.items()
         ]
         if params.label is None and (labels is not None or survey.is_label_guessed):
             source = f"the column {column!r}" if labels is None else labels.source
-            reason = "codes" if survey.column_of_codes else "name"
-            inferred.summary["labels"] = f"{source}, by its {reason}; none: label='none'"
+            inferred.summary["labels"] = f"{source}, by its name; none: label='none'"
         facts = {
             "clouds": clouds,
             "labels": {} if labels is None else dict(labels.values),

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kmip_data.arrays import Array
-from kmip_data.columns.labels import NO_CLASS, LabelStatistics
+from kmip_data.columns.labels import LabelStatistics
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines import known_names
-from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.datasets.points.cloud_from_columns import (
     Cloud,
     cloud_from_columns,
@@ -22,7 +21,7 @@ from kmip_data.pipelines.datasets.points.files import (
     read_annotations,
     read_point_columns,
 )
-from kmip_data.pipelines.domains.cloud_columns import CloudColumns, CloudOptions, comparable_name
+from kmip_data.pipelines.domains.cloud_columns import CloudOptions, comparable_name
 
 _MIN_ROWS_OF_RUN = 16  #: average number of points of a cloud in a column of clouds
 _MAX_FILES_SHOWN = 5  #: file names listed in a message
@@ -36,9 +35,6 @@ class Survey:
     features: Sequence[str]
     #: Label column; empty for no labels, None for the first with a known name.
     requested_label_column: str | None
-    #: Legends by file; the only column with their codes has labels if no name is known.
-    legends: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
-    column_of_codes: str | None = None  #: this column
     is_label_optional: bool = False  #: True if no cloud needs the requested label column
     label_statistics: LabelStatistics = field(default_factory=LabelStatistics)
     missing: set[str] = field(default_factory=set)  #: features with missing values
@@ -73,7 +69,6 @@ class Survey:
             if label is None:
                 likely = (*known_names.CLOUD_LABELS, *known_names.LIKELY_CLOUD_LABELS)
                 label = next(filter(None, map(columns.find_column, likely)), None)
-                label = label or self._column_of_codes(columns)
             elif self.is_label_optional and columns.find_column(label) is None:
                 label = None
             cloud = cloud_from_columns(
@@ -105,24 +100,8 @@ class Survey:
         self._columns_of_runs += filter(lambda name: _has_runs(columns.values[name]), unused)
         return cloud
 
-    def _column_of_codes(self, columns: CloudColumns) -> str | None:
-        """Return the only unnamed column of which a legend has each value in the first cloud."""
-        if self.column_of_codes is None and self.legends:
-            codes = [
-                name
-                for name, values in columns.values.items()
-                if name.isdecimal() and name not in self.features and self._are_in_a_legend(values)
-            ]
-            self.column_of_codes = codes[0] if len(codes) == 1 else None
-        return columns.find_column(self.column_of_codes or "")
-
-    def _are_in_a_legend(self, values: Array) -> bool:
-        """True if a legend has each of the values (N,), of which some may be missing."""
-        distinct = {*values.tolist()} - {NO_CLASS}
-        return any(distinct <= legend.keys() for legend in self.legends.values())
-
     def label_column(self) -> str | None:
-        """Return the given label column, or one by its name or its codes if all clouds have it."""
+        """Return the given label column, or one by its name if all clouds have it."""
         if self.requested_label_column is not None:
             is_missing = self.is_label_optional and len(self._label_columns) < self.clouds
             return None if is_missing else self.requested_label_column or None
@@ -131,8 +110,6 @@ class Survey:
             return None
         counts = self.label_statistics.counts
         non_integer = self.label_statistics.non_integer
-        if self.column_of_codes and (non_integer or find_legend(self.legends, counts) is None):
-            return None
         is_constant = len(counts) < 2 and not non_integer
         if is_constant and names.isdisjoint(known_names.CLOUD_LABELS):
             return None

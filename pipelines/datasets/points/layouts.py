@@ -61,14 +61,3 @@ def find_clouds(members: Iterable[str]) -> CloudFolder:
         elif name.lower().endswith(LABEL_SUFFIXES):
             ignored[name] = "labels without a cloud of the same name"
     return CloudFolder(dict(sorted(files.items())), labels, ignored)
-
-
-#: List of categories in ShapeNet-Part, whose files have seven columns without names.
-_SHAPENET_CATEGORIES = "synsetoffset2category.txt"
-_SHAPENET_COLUMNS = ("x", "y", "z", "nx", "ny", "nz", "label")
-
-
-def unnamed_columns(members: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of columns that the layout of a folder gives; nothing for most."""
-    has_categories = any(PurePosixPath(name).name == _SHAPENET_CATEGORIES for name in members)
-    return _SHAPENET_COLUMNS if has_categories else ()

@@ -37,12 +37,6 @@ from kmip_data.pipelines.companion_files.companions import (
 from kmip_data.pipelines.companion_files.item_columns import label_column, label_row
 from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
-from kmip_data.pipelines.datasets.superpixels.mask_colours import (
-    MaskColours,
-    UnknownColours,
-    colours_of_legend,
-    voc_colours,
-)
 from kmip_data.pipelines.datasets.superpixels.mask_files import (
     IMAGE_FOLDER,
     MASK_FOLDER,
@@ -106,11 +100,10 @@ class SuperpixelSource(DescribedSource):
             for name in find_masks(files):
                 files[name.replace(IMAGE_FOLDER, MASK_FOLDER, 1)] = files.pop(name)
         pictures = [name for name in files if name.startswith(f"{IMAGE_FOLDER}/")]
-        companions: dict[str, Path] = {}
-        for folder in filter(None, folders.values()):
-            of_folder, reasons = companions_beside(folder, pictures)
-            companions = of_folder | companions
-            self._ignored_files |= {f"{BESIDE_FOLDER}/{name}": reasons[name] for name in reasons}
+        if self.images is None:
+            return files
+        companions, reasons = companions_beside(self.images, pictures)
+        self._ignored_files |= {f"{BESIDE_FOLDER}/{name}": reasons[name] for name in reasons}
         return files | {f"{BESIDE_FOLDER}/{name}": companions[name] for name in sorted(companions)}
 
     @property
@@ -219,31 +212,6 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
             key_length=160,
         )
 
-    def resolve(self, params: OwnSuperpixelParams, raw: RawCopy) -> OwnSuperpixelParams:
-        """Add the classes of a legend of the masks, or its names if the same classes are given."""
-        if not _has_masks(raw.members):
-            return params
-        pairs = pair_with_masks(raw.members)
-        companions = self._companions(raw, pairs, params)
-        colours = colours_of_legend(companions.colours, MASK_FOLDER, (), ())
-        legends: Iterable[Mapping[int, str]] = companions.legends.values()
-        if colours is not None and _are_in_colour(raw, pairs):
-            legends = [colours.names]
-        for legend in legends:
-            codes = sorted(legend.keys() - {params.void, NO_CLASS})
-            if len(codes) < 2 or not 0 <= codes[0] <= codes[-1] <= MAX_MASK_VALUE:
-                continue
-            classes = ",".join(map(str, codes))
-            if codes == list(range(len(codes))):
-                classes = str(len(codes))
-            if "classes" in params.model_fields_set:
-                if codes != sorted(params.class_values):
-                    continue
-                codes, classes = [*params.class_values], params.classes
-            names = params.class_name or tuple(legend[code] for code in codes)
-            return params.model_copy(update={"classes": classes, "class_name": names})
-        return params
-
     def with_inferred(
         self, params: OwnSuperpixelParams, prepared: Prepared
     ) -> InferredSuperpixelParams:
@@ -275,7 +243,6 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
             for name, reason in self.ignored_files.items()
             if name.startswith(f"{BESIDE_FOLDER}/")
         }
-        colours = _mask_colours(companions, params) if has_masks else None
         pairs_to_build = [pairs[row] for row in params.positions_to_build(len(pairs))]
         values: set[int] = set()
         unusable: dict[str, DamagedInput] = {}
@@ -284,11 +251,11 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         def decode(names: tuple[str, str | None]) -> tuple[Array, DecodedPicture | DamagedInput]:
             mask_values = np.empty(0, np.int64)
             try:
-                if colours is None:
+                if not has_masks:
                     pixels = self._read_picture(raw.path, names[0], None, params)
                     classes = np.zeros(pixels.shape[:2], np.uint8)
                     return mask_values, DecodedPicture(pixels, classes)
-                mask = self._read_mask(raw.path, *names, colours)
+                mask = self._read_mask(raw.path, *names)
                 mask_values = np.unique(mask)
                 pixels = self._read_picture(raw.path, names[0], mask, params)
                 classes = picture_graphs.classes_from_values(
@@ -311,7 +278,10 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
                 yield decoded.as_graph(str(positions[picture]))
 
         spool_graphs(workdir / _SPOOL_FOLDER, usable_pictures())
-        self._advise(unusable.values(), values, params, colours)
+        for error in unusable.values():
+            if isinstance(error, picture_graphs.UnknownClass):
+                # One advice, which fits the values of all masks.
+                error.steps = [picture_graphs.suggest_classes_option(values, params.void)]
         self.stop_or_skip_all(unusable.values(), len(pairs_to_build), params)
         if has_masks and values == {0, params.void} and params.void not in params.class_values:
             raise DamagedInput(
@@ -322,10 +292,8 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         inferred, values_by_column = infer_pictures(built, companions, params, has_masks=has_masks)
         fields = [field for column in inferred.split_columns for field in column.fields]
         used = {inferred.label or "", *fields}
-        if colours is not None and _are_in_colour(raw, pairs_to_build):
-            source = self._shown(colours.legend) if colours.legend else "Pascal VOC's colours"
-            inferred.summary["masks"] = f"read by {source}"
-        ignored_files = self._ignored_of_copy(raw.members, pairs, companions, used)
+        legend = inferred.summary.get("legend", "")
+        ignored_files = self._ignored_of_copy(raw.members, pairs, companions, used, legend)
         ignored = [f"{self._shown(name)}: {reason}" for name, reason in ignored_files.items()]
         inferred.summary["ignored"] = ignored
         facts = {
@@ -337,31 +305,18 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         }
         return Prepared(workdir, facts)
 
-    def _advise(
-        self,
-        errors: Collection[DamagedInput],
-        values: Collection[int],
-        params: OwnSuperpixelParams,
-        colours: MaskColours | None,
-    ) -> None:
-        """Give the errors of masks one advice, which fits all of their values and colours."""
-        colour_errors = [error for error in errors if isinstance(error, UnknownColours)]
-        unknown = {colour for error in colour_errors for colour in error.colours}
-        for error in errors:
-            if isinstance(error, picture_graphs.UnknownClass):
-                error.steps = [picture_graphs.suggest_classes_option(values, params.void)]
-            elif colours is not None and isinstance(error, UnknownColours):
-                new_legend = self._shown(f"{MASK_FOLDER}/class_dict.csv")
-                error.steps = [colours.remedy(unknown, new_legend)]
-
     def _ignored_of_copy(
         self,
         members: Iterable[str],
         pairs: Sequence[tuple[str, str | None]],
         companions: Companions,
         used: Collection[str],
+        legend: str,
     ) -> dict[str, str]:
-        """Return the files and columns without use, with reasons; ``used`` are columns of tables."""
+        """Return the files and columns without use, with reasons.
+
+        ``used`` are columns of tables, and ``legend`` is the file that names the classes.
+        """
         paired = {name for pair in pairs for name in pair}
         ignored_files = {}
         for name in sorted(members):
@@ -369,10 +324,12 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
                 ignored_files[name] = "a mask without a picture"
             elif name.lower().endswith(COMPANION_SUFFIXES) and name not in companions.files:
                 ignored_files[name] = NO_TABLE
-        unused_columns = companions.unused_columns(used)
-        for legend in map(self._shown, companions.legends):
-            unused_columns.pop(legend, None)
-        return {**ignored_files, **companions.ignored, **unused_columns, **self.ignored_files}
+        return {
+            **ignored_files,
+            **companions.unused(legend),
+            **companions.unused_columns(used),
+            **self.ignored_files,
+        }
 
     def card_additions(self, prepared: Prepared, params: InferredSuperpixelParams) -> CardAdditions:
         """Return the ignored files and the kinds of features: measurements and positions."""
@@ -462,13 +419,13 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
             edge_index=edge_index.astype(schema.index_dtype),
         )
 
-    def _read_mask(self, folder: Path, picture: str, mask: str | None, colours: MaskColours) -> I64:
+    def _read_mask(self, folder: Path, picture: str, mask: str | None) -> I64:
         if mask is None:
             raise DamagedInput(
                 f"{self._shown(picture)} has no mask in {self._shown(MASK_FOLDER)}.",
                 steps="name masks like their pictures, or with _mask, _label or _gt behind it",
             )
-        return picture_graphs.read_mask(folder / mask, self._shown(mask), colours)
+        return picture_graphs.read_mask(folder / mask, self._shown(mask))
 
     def _read_picture(
         self, folder: Path, name: str, mask: I64 | None, params: OwnSuperpixelParams
@@ -496,15 +453,13 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         for copy in copies[:1]:
             matched = pair_with_masks(copy.members)
             pairs = {picture_key(picture): (picture, mask) for picture, mask in matched}
+            has_masks = _has_masks(copy.members)
             params = OwnSuperpixelParams.model_validate(card.parameters)
-            colours = None
-            if _has_masks(copy.members):
-                colours = _mask_colours(self._companions(copy, matched, params), params)
             for key in pairs.keys() & keys:
                 with contextlib.suppress(DamagedInput):
                     mask = None
-                    if colours is not None:
-                        mask = self._read_mask(copy.path, *pairs[key], colours)
+                    if has_masks:
+                        mask = self._read_mask(copy.path, *pairs[key])
                     picture = self._read_picture(copy.path, pairs[key][0], mask, params)
                     segments = picture_graphs.segment_superpixels(
                         picture, card.parameters["superpixels"]
@@ -521,18 +476,6 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
 
 
 PIPELINE = OwnSuperpixelPipeline
-
-
-def _mask_colours(companions: Companions, params: OwnSuperpixelParams) -> MaskColours:
-    """Return the colours of the classes in a legend, or else Pascal VOC's."""
-    values = params.class_values
-    legend = colours_of_legend(companions.colours, MASK_FOLDER, values, params.class_name)
-    return legend or voc_colours({*values, params.void})
-
-
-def _are_in_colour(raw: RawCopy, pairs: Iterable[tuple[str, str | None]]) -> bool:
-    """True if a mask has colours."""
-    return any(picture_graphs.is_colour_mask(raw.path / mask) for _, mask in pairs if mask)
 
 
 def _has_masks(members: Iterable[str]) -> bool:

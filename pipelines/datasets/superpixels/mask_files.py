@@ -18,23 +18,30 @@ from kmip_data.pipelines.datasets.superpixels.picture_graphs import (
 
 IMAGE_FOLDER = "images"  #: of the raw copy
 MASK_FOLDER = "masks"
-_MASK_WORD = re.compile(
-    r"(?<![^\W_])(annotations?|gt|ground_?truth|l|labels?|masks?|segmentation[a-z]*)(?![^\W_])",
-    re.IGNORECASE,
-)
+_MASK_WORDS = "annotations?|gt|ground_?truth|l|labels?|masks?|segmentation[a-z]*"
+_MASK_WORD = re.compile(rf"(?<![^\W_])({_MASK_WORDS})(?![^\W_])", re.IGNORECASE)
+_WORDS = re.compile(rf"(?<![^\W_])({_MASK_WORDS}|images?|img|photos?)(?![^\W_])", re.IGNORECASE)
 
 
 def find_masks(files: Mapping[str, Path]) -> set[str]:
     """Return the names of the masks in a folder of pictures; nothing if pictures have others.
 
     Most names with a word of masks must mean a picture each, and the first must look like a mask,
-    because ``mask`` may be a class of pictures, too.
+    because ``mask`` may be a class of pictures, too. Raises ``DamagedInput`` if half of the files look
+    like masks, but none is of a picture.
     """
     names = [name for name in files if name.lower().endswith(PICTURE_SUFFIXES)]
-    masks = {name for name in names if _name_without_words(name) != _stem(name)}
-    pictures = ItemNames([name for name in names if name not in masks])
+    masks = {name for name in names if _MASK_WORD.search(_stem(name))}
+    pictures = ItemNames([_name_without_words(name) for name in names if name not in masks])
     pairs = {name: pictures.find(_name_without_words(name)) for name in sorted(masks)}
     matched = [name for name, picture in pairs.items() if picture is not None]
+    if masks and not matched and 2 * len(masks) == len(names):
+        mask = min(masks)
+        if may_be_mask(files[mask]):
+            raise DamagedInput(
+                f"{mask} looks like a mask, but no picture is called {_name_without_words(mask)}.",
+                steps="name masks like their pictures, with _mask, _label or _gt behind it",
+            )
     have_own = len({pairs[name] for name in matched}) == len(matched) > len(masks) / 2
     return masks if have_own and may_be_mask(files[matched[0]]) else set()
 
@@ -52,11 +59,14 @@ def pair_with_masks(members: Iterable[str]) -> list[tuple[str, str | None]]:
             _add_file(pictures, _stem(name), name)
 
     known = ItemNames([*pictures.values()])
+    bare_names = {_name_without_words(name): name for name in pictures.values()}
+    known_bare = ItemNames(bare_names)
     for name in names:
         folder, _, path = name.partition("/")
         if folder == MASK_FOLDER:
-            picture = known.find(_stem(path)) or known.find(_name_without_words(path))
-            _add_file(found, _stem(picture or name), name)
+            bare_name = known_bare.find(_name_without_words(path)) or ""
+            picture = known.find(_stem(path)) or bare_names.get(bare_name, name)
+            _add_file(found, _stem(picture), name)
     return [(picture, found.get(stem)) for stem, picture in sorted(pictures.items())]
 
 
@@ -65,8 +75,8 @@ def _stem(name: str) -> str:
 
 
 def _name_without_words(name: str) -> str:
-    """Return a path without suffix, folders and words that masks have."""
-    parts = [_MASK_WORD.sub("", part).strip("_-. ") for part in PurePosixPath(_stem(name)).parts]
+    """Return a path without suffix, folders and words that masks or pictures have."""
+    parts = [_WORDS.sub("", part).strip("_-. ") for part in PurePosixPath(_stem(name)).parts]
     return "/".join(filter(None, parts))
 
 

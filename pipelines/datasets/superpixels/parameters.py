@@ -143,7 +143,6 @@ def infer_pictures(
         labels.statistics(), labels.name, params.task, companions.legends, given_classes
     )
     values["graph/y"] = dict(labels.values)
-    changes["summary"] |= companions.matches_by_number()
     if params.label is None:
         changes["summary"]["labels"] = f"{labels.source}, by its name; none: label='none'"
     return inferred.model_copy(update=changes), values

@@ -15,7 +15,6 @@ from kmip_data.arrays import F64, I16, I64, U8, Array
 from kmip_data.columns.labels import NO_CLASS, class_codes, classes_option
 from kmip_data.errors import DamagedInput, OpenQuestions, Setting
 from kmip_data.files.small_files import first_problem
-from kmip_data.pipelines.datasets.superpixels.mask_colours import MaskColours, voc_colours
 from kmip_data.pipelines.graph_arrays.reverse_edges import append_reverse_edges
 
 if TYPE_CHECKING:
@@ -30,9 +29,9 @@ MAX_CLASSES = 255
 MAX_PIXELS = 64_000_000  #: declared size above which a picture is not decoded
 COMMON_WHITES = (1, 255, 65_535, 2**32 - 1)
 _DEEP_MODES = ("I", "I;16", "I;16B", "I;16L", "F")  #: Pillow's modes of more than 8 bits
-_COLOUR_MODES = ("RGB", "RGBA")
 _DARK_THRESHOLD = 8_192  #: maximum of 65,536 values below which the user must confirm white
 _IS_16_BIT = "is 16 bit"  #: key of ``Image.info``
+_SAVE_CLASSES = "save masks with the class of each pixel as its value"
 _EXIF_ORIENTATION = 0x0112  #: EXIF tag
 Exif = Literal["apply", "ignore"]
 
@@ -115,17 +114,6 @@ def _apply_orientation(
     return image
 
 
-def is_colour_mask(path: Path) -> bool:
-    """True for a file with colours, false also for a damaged one."""
-    from PIL import Image
-
-    try:
-        with Image.open(path, formats=PILLOW_FORMATS) as image:
-            return image.mode in _COLOUR_MODES
-    except Exception:  # noqa: BLE001 -- read_mask explains what is wrong
-        return False
-
-
 def may_be_mask(path: Path) -> bool:
     """True for a picture of few colours."""
     from PIL import Image
@@ -137,25 +125,20 @@ def may_be_mask(path: Path) -> bool:
         return False
 
 
-def read_mask(path: Path, name: str, colours: MaskColours | None = None) -> I64:
+def read_mask(path: Path, name: str) -> I64:
     """Return the value of each pixel, (H, W), -1 if it is transparent or not finite.
 
-    Values are the class in one-channel masks, the palette index in palette masks, and in colour
-    masks the value of the colour, by default its class in Pascal VOC.
+    Values are the class in one-channel masks, and the palette index in palette masks.
     """
     with _open_picture(path, name) as image:
         bands = image.getbands()
-        if image.mode in _COLOUR_MODES:
-            colours = colours or voc_colours(range(256))
-            values = colours.values_of_pixels(np.array(image.convert("RGB"), np.uint8), name)
-        elif image.mode in {"1", "L", "P", "LA", "PA", *_DEEP_MODES}:
-            values = np.array(image)
-            values = values[:, :, 0] if values.ndim > 2 else values
-        else:
+        if image.mode not in {"1", "L", "P", "LA", "PA", *_DEEP_MODES}:
             raise DamagedInput(
-                f"{name}: not a mask, but a picture of mode {image.mode}.",
-                steps="save masks with the class of each pixel as its value",
+                f"{name} is a mask of colours (mode {image.mode}).",
+                steps=f"{_SAVE_CLASSES}, as in docs/pictures.md",
             )
+        values = np.array(image)
+        values = values[:, :, 0] if values.ndim > 2 else values
         is_missing = ~np.isfinite(values)
         if "A" in bands:
             is_missing |= np.asarray(image.getchannel("A")) == 0
@@ -165,7 +148,7 @@ def read_mask(path: Path, name: str, colours: MaskColours | None = None) -> I64:
         row, column = np.argwhere(is_fraction)[0]
         raise DamagedInput(
             f"{name}: row {row}, column {column} is {values[row, column]:g}, not an integer.",
-            steps="save masks with the class of each pixel as its value",
+            steps=_SAVE_CLASSES,
         )
     return values.astype(np.int64)
 

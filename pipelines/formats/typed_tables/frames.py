@@ -98,12 +98,10 @@ def _frame_of_sheet(path: Path, sheet: Sheet) -> FileFrame:
 
 
 def _json_records(path: Path, check_memory: CheckMemory) -> list[dict[str, Any]]:
-    """Return the objects of a list, or a row for each name of an object."""
+    """Return the objects of a list."""
     try:
         data = read_checked(path, lambda size: check_memory(_BYTES_PER_JSON_BYTE * size, path.name))
         rows = json.loads(data.decode("utf-8-sig"))
-        if isinstance(rows, dict):
-            rows = [{"file": name, "label": value} for name, value in rows.items()]
         for number, row in enumerate(rows):
             if not isinstance(row, dict):
                 raise TypeError(f"record {number} is a {type(row).__name__}")  # noqa: TRY301

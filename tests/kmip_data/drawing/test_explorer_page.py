@@ -73,6 +73,7 @@ def test_random_keys_are_labelled_random(build, answer, tmp_path):
     np.testing.assert_array_equal(array(header["explore"]["keys"]["nodes"]), some)
     asked = """
     const text = () => document.getElementById("kept").textContent;
+    document.getElementById("head").value = "all"; // at first, one
     explorer.show(5);
     const there = [text(), explorer.state.links.length];
     explorer.show(6);
@@ -105,6 +106,7 @@ def test_a_browser_shows_ball_path_and_keys(build, city, answer, tmp_path):
     page = act(
         write(build, answer, tmp_path / "page.html", curves),
         f"""
+        document.getElementById("head").value = "all"; // at first, one
         explorer.search("{city.columns["osm_id"][NODE]}");
         cityMap.drawNow();
         const {{ state }} = explorer, text = (id) => document.getElementById(id).textContent;
@@ -244,7 +246,10 @@ def test_the_address_and_a_picture_share_what_is_shown(build, answer, tmp_path):
         f"""
         const id = (name) => document.getElementById(name), {{ state }} = explorer, {{ view }} = cityMap;
         const seen = () => [state.layer.name, state.node, id("layer").value, id("head").value,
-          Number(view.zoomed().toPrecision(5)), ...view.center.map(Math.round)].join();
+          Number(view.zoomed().toPrecision(5)), ...view.center.map(Math.round),
+          ...state.only, id("lines").checked].join();
+        const press = new KeyboardEvent("keydown", {{ key: "Escape", bubbles: true }});
+        const escape = () => document.body.dispatchEvent(press);
         const choose = (name, text) => {{
           const option = [...id(name).options].find((each) => each.textContent === text);
           id(name).value = option.value;
@@ -257,6 +262,8 @@ def test_the_address_and_a_picture_share_what_is_shown(build, answer, tmp_path):
           choose("head", "0");
           view.zoom(3);
           view.pan(40, 20);
+          document.querySelectorAll(".histogram button")[5].click();
+          id("lines").click();
           cityMap.drawNow();
           sessionStorage.seen = seen();
           await new Promise((done) => setTimeout(done, 600));
@@ -264,6 +271,7 @@ def test_the_address_and_a_picture_share_what_is_shown(build, answer, tmp_path):
           await new Promise(() => {{}});
         }}
         const again = seen();
+        escape();
         let blob;
         URL.createObjectURL = (made) => (blob = made, "about:blank");
         HTMLAnchorElement.prototype.click = function () {{ blob.file = this.download; }};
@@ -274,25 +282,27 @@ def test_the_address_and_a_picture_share_what_is_shown(build, answer, tmp_path):
         const pen = copy.getContext("2d");
         pen.drawImage(picture, 0, 0);
         const colors = new Set(new Uint32Array(pen.getImageData(0, 0, 600, 600).data.buffer));
+        pen.drawImage(picture, -id("canvas").width, 0);
+        const key = new Set(new Uint32Array(pen.getImageData(0, 0, 240, 200).data.buffer));
 
         const bars = document.querySelectorAll(".histogram button");
         const whole = id("range").textContent;
         for (const bar of [bars[10], bars[11]]) bar.click();
         const brushed = [id("range").textContent, bars.length];
-        const press = new KeyboardEvent("keydown", {{ key: "Escape", bubbles: true }});
-        const escape = () => document.body.dispatchEvent(press);
         escape();
         const cleared = [state.only.size, state.node];
         escape();
         return {{ before: sessionStorage.seen, again, file: blob.file, size: [picture.width, picture.height],
-                 wanted: [id("canvas").width, id("canvas").height], colors: colors.size, whole, brushed, cleared,
-                 node: state.node }};""",
+                 wanted: [id("canvas").width + 240, id("canvas").height], colors: colors.size, key: key.size,
+                 whole, brushed, cleared, node: state.node }};""",
         tmp_path,
     )
     assert page["again"] == page["before"]
     assert page["before"].startswith(f"attention,{NODE},1,0,3,")
     assert page["size"] == page["wanted"]
+    assert page["before"].endswith(",5,false"), "a bar alone, without edges"
     assert page["colors"] > 50, "streets, arcs and texts"
+    assert page["key"] > 50, "bars and a ramp"
     assert page["file"].endswith("-attention.png")
     assert page["whole"] == "logarithmic scale", "the ends of the ramp say which values"
     low, high, count = re.match(

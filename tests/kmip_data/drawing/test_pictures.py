@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -121,12 +121,13 @@ def test_rows_and_columns_of_a_picture_are_positions(tmp_path):
 
 
 def test_columns_of_tables_are_positions_and_colours(tmp_path):
-    """Columns x, y and z next to each other are positions, whatever is around them; so are colours."""
+    """Columns x, y and z next to each other are positions, or lat and lon; columns of colours are colours."""
     colours = ("red", "green", "blue")
     for number, (fields, columns, origin) in enumerate(
         (
             (("X [m]", "y", "z", *colours), slice(0, 3), "positions by columns x, y, z"),
             (("size", "x", "y", *colours), slice(1, 3), "positions by columns x, y"),
+            (("lon", "lat", "y", *colours), slice(0, 2), "positions by columns lat, lon"),
             (("x", "size", "y", *colours), None, "layout computed from the edges"),
         )
     ):
@@ -138,7 +139,9 @@ def test_columns_of_tables_are_positions_and_colours(tmp_path):
         picture = read_plottable_record(Records(build), 0)
         assert picture.position_source == origin
         if columns:
-            np.testing.assert_array_equal(picture.pos, values[:, columns])
+            stretch = np.cos(np.radians(3.5)) if fields[0] == "lon" else 1
+            expected = values[:, columns] * np.array([stretch, 1, 1][: values[0, columns].size])
+            np.testing.assert_allclose(picture.pos, expected, rtol=1e-6)
         colors = picture.own_colors
         assert [colors.labels[code] for code in colors.codes] == ["#ff0000", "#0000ff"]
 
@@ -330,6 +333,23 @@ def test_edges_are_as_wide_as_their_first_number(monkeypatch, tmp_path):
     other = replace(record, edge_widths=("tolls", np.arange(5)))
     page = page_of(monkeypatch, tmp_path, [record, other])
     assert "edges: tolls" in texts_of(page)
+
+
+def test_edges_that_bend_around_layers_stay_in_their_panel(monkeypatch, tmp_path):
+    rng = np.random.default_rng(0)
+    steps = [pair for pair in combinations(range(12), 2) if rng.random() < 0.2]
+    tables = {"nodes": pd.DataFrame({"node": range(12), "label": [0, 1] * 6})}
+    tables["edges"] = pd.DataFrame(steps, columns=["source", "target"])
+    with pytest.warns(UserWarning, match="one way"):
+        folder = kmip_data.save(tables, tmp_path / "dag")
+    record = read_plottable_record(ShardedDataset(folder), 0)
+    page = page_of(monkeypatch, tmp_path, [record])
+    [panel] = [axes for axes in page.child_axes if axes.findobj(FancyArrowPatch)]
+    low, high = np.transpose([panel.get_xlim(), panel.get_ylim()])
+    for arrow in panel.findobj(FancyArrowPatch):
+        box = arrow.get_path().get_extents()
+        assert (low <= box.min).all()
+        assert (box.max <= high).all()
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,19 @@ def test_a_terminal_gets_a_bar(monkeypatch, no_color, green):
     assert "1.50M/2.00M" in text
 
 
+def test_a_bar_ends_with_its_latest_note_in_80_columns(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("COLUMNS", "81")  # without the last, as tqdm counts
+    monkeypatch.setenv("LINES", "24")
+    with Progress("training", 12_000, unit="batches") as bar:
+        bar.note = "val 88.80 %, epoch 149"
+        bar.update(12_000)
+        bar.note = "val 89.90 %, epoch 150"
+    *_, last = sys.stderr.getvalue().split("\r")
+    assert "12000/12000 batches [" in last
+    assert last.endswith("val 89.90 %, epoch 150]\n")
+
+
 def test_without_a_terminal_progress_is_a_line_per_interval(monkeypatch, capsys):
     with Progress("build toy", None, unit="graphs") as lines:
         lines.update(1)

@@ -21,6 +21,7 @@ from kmip_data.models.attention import full_attention_cpu, performer, transforme
 from kmip_data.models.attention.kinds.performer import PerformerComponent
 from kmip_data.models.attention.performer import orthogonal_directions
 from kmip_data.models.components import LayerInfo
+from kmip_data.models.config import ATTENTION
 from kmip_data.models.layers.cpu.dropout import dropout
 
 PTR = [0, 4, 4, 5, 17, 21, 23, 40]
@@ -115,6 +116,21 @@ def test_weights_and_results_equal_torchs_layer_with_padding() -> None:
     torch.testing.assert_close(ours(x, PTR), padded, atol=1e-12, rtol=0)
     gradients = [torch.autograd.grad(out.square().sum(), x)[0] for out in (ours(x, PTR), padded)]
     torch.testing.assert_close(*gradients, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ATTENTION if ATTENTION[kind].test_keys])
+def test_keys_that_change_at_test_fit_the_weights(kind: str) -> None:
+    """No graph has more than 17 nodes, so that these values attend to all of them as usual."""
+    values = {"k": 17, "search": "dense", "temperature": "log-n:17"}
+    attend_to_all = {"k": 40} if kind == "k-mip" else {}
+    usual = ATTENTION[kind](heads=1, **attend_to_all).build(LayerInfo(DIM)).double()
+    for key in ATTENTION[kind].test_keys:
+        options = {"heads": 1, **attend_to_all, key: values[key]}
+        changed = ATTENTION[kind](**options).build(LayerInfo(DIM)).double()
+        changed.load_state_dict(usual.state_dict(), strict=True)
+        x = nodes()
+        error = 1e-12 if key == "k" else 0
+        torch.testing.assert_close(changed(x, PTR), usual(x, PTR), atol=error, rtol=0)
 
 
 def test_graphs_are_divided_among_calls_where_dropout_needs_all_weights(monkeypatch) -> None:

@@ -114,15 +114,16 @@ def test_the_best_is_marked_where_it_is_more_than_a_standard_error_ahead(tmp_pat
 
 
 def test_reference_answers_are_rows_without_a_rank(tmp_path):
-    """The mean over the splits of the runs, below them in every form."""
+    """The mean over the splits of the runs, in its place among them; no run is marked below a better one."""
     for fold, linear in ((0, 0.8), (1, 0.9)):
         split = {"name": f"s{fold}", "rule": "masks", "parameters": {"fold": fold}}
         split["digests"] = {"test": str(fold)}
         references = {"linear": {"val": 0.5, "test": linear}, "constant": {"test": 0.1}}
-        for model in ("gcn", "gps-kmip"):
+        for model, value in (("gcn", 0.7), ("gps-kmip", 0.6)):
             changes = [f"training.references={['none', 'true'][fold]}"]
             about = {"split": split, "references": references, "changes": changes}
-            write_run(tmp_path, 0.7, model=model, **about)
+            about["standard_errors"] = {"accuracy": 0.01}
+            write_run(tmp_path, value, model=model, **about)
     [table], _ = report(tmp_path)
     assert len(table.rows) == 2
     assert [row["model"] for row in table.answer_rows] == ["constant answer", "linear model"]
@@ -130,10 +131,13 @@ def test_reference_answers_are_rows_without_a_rank(tmp_path):
     assert (linear["test"], linear["runs"], linear["rank"]) == (pytest.approx(0.85), 2, None)
     assert linear.keys() == table.rows[0].keys()
     sheet = results_sheet(table)
-    assert [cells[0] for cells in sheet.cells[2:]] == [
-        "constant answer (reference)",
+    assert [cells[0] for cells in sheet.cells] == [
         "linear model (reference)",
+        "gcn",
+        "gps-kmip",
+        "constant answer (reference)",
     ]
+    assert sheet.ranks == [None] * 4
     assert len(sheet.cells) == len(sheet.ranks) == len(sheet.colors) == 4
     lines = expect_success("report", "--home", tmp_path).out.splitlines()
     assert any("linear model (reference)" in line and "85.00 ± 7.07" in line for line in lines)
@@ -141,6 +145,15 @@ def test_reference_answers_are_rows_without_a_rank(tmp_path):
     assert rows[-1]["variant"] == "reference"
     narrow = results_sheet(table, narrow=True)
     assert len(narrow.cells) == 4
+
+    constant = {"constant": {"test": 0.1}}
+    for model, value in (("gcn", 0.7), ("gps-kmip", 0.6)):
+        about = {"references": constant, "standard_errors": {"accuracy": 0.01}}
+        write_run(tmp_path / "published", value, model=model, **about)
+    [table], _ = report(tmp_path / "published")
+    sheet = results_sheet(table)
+    assert sheet.cells[2][0] == "constant answer (reference)"
+    assert sheet.ranks == [1, 2, None]
 
 
 OTHER_SPLIT = {"name": "upstream", "rule": "upstream", "parameters": {}, "digests": {"test": "1"}}

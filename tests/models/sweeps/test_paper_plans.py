@@ -25,7 +25,13 @@ TABLES = {table.plan: table for table in paper_tables()}
 OVER_K = read_shipped("results", "influence-of-k")
 #: Plans of the paper's searches, which have no table, and ours.
 OTHERS = {"paper-depth", "paper-search", "paper-search-city"}
-OURS = {"long-range-suite", "k-schedule", "small-cities", "small-city-search"}
+OURS = {
+    "long-range-suite",
+    "train-small-test-large",
+    "k-schedule",
+    "small-cities",
+    "small-city-search",
+}
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reproduce.md").read_text("utf-8")
 TITLES = {
     "GCN": "gcn",

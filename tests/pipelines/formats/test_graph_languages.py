@@ -1,4 +1,4 @@
-"""Graphs in DOT, GML and Cytoscape's JSON, as programs write them."""
+"""Graphs in DOT, GML and JSON, as programs write them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,10 +17,6 @@ from support.own_graphs import read_files, write_files
 from kmip_data.errors import DamagedInput, OutOfResources
 from kmip_data.pipelines.formats.graph_texts.dot import parse_dot
 from kmip_data.pipelines.formats.graph_texts.gml import parse_gml
-from kmip_data.pipelines.formats.graph_texts.json_graphs import (
-    is_json_table,
-    parse_json_graphs,
-)
 
 
 def no_limit(_: int) -> None:
@@ -207,29 +204,27 @@ def test_damaged_gml_is_refused(text: str, message: str) -> None:
         parse_gml(text, "a.gml")
 
 
-NODES = [{"data": {"id": "61", "name": "a", "SUID": 61, "size": 1.5}, "position": {"x": 1}}]
-NODES += [{"data": {"id": 62, "name": "b", "SUID": 62, "selected": False}, "group": "nodes"}]
-EDGES = [{"data": {"id": "75", "source": "61", "target": "62", "interaction": "pp"}}] * 2
+PATH = nx.path_graph(3)
+#: JSON that is refused, and the parameters of a build after its conversion.
+OTHER_JSON = {
+    "adjacency": (nx.adjacency_data(PATH), {}),
+    "cytoscape": (nx.cytoscape_data(PATH), {"node": "id"}),
+    "pairs": ([[0, 1], [1, 2]], {}),
+    "rows by name": ({"e1": {"from": 0, "to": 1}, "e2": {"from": 1, "to": 2}}, {}),
+    "other ends": ({"nodes": [{"key": 0}], "edges": [{"n1": 0, "n2": 1}]}, None),
+    "labels": ({"a": "x", "b": "y"}, None),
+}
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        [*NODES, *EDGES],
-        {"elements": [*EDGES, *NODES]},
-        {"format_version": "1.0", "data": {"SUID": 52}, "elements": {"nodes": NODES, "edges": EDGES}},
-    ],
-)  # fmt: skip
-def test_elements_of_cytoscape_are_a_directed_graph(value: Any, tmp_path: Path) -> None:
-    text = json.dumps(value)
-    assert not is_json_table(text.encode())
-    (graph,) = parse_json_graphs(text.encode())
-    assert dict(graph.nodes(data=True)) == {"61": {"name": "a", "size": 1.5}, "62": {"name": "b"}}
-    assert list(graph.edges(data=True)) == [("61", "62", {"interaction": "pp"})] * 2
-    assert read_files(write_files(tmp_path / "c", a_json=text)).first.num_edges == 2
-
-
-def test_elements_without_their_node_are_refused() -> None:
-    for faulty, message in (([*EDGES], "no node"), ([*NODES, *NODES], "two nodes")):
-        with pytest.raises(ValueError, match=message):
-            parse_json_graphs(json.dumps(faulty).encode())
+@pytest.mark.parametrize("layout", OTHER_JSON)
+def test_other_json_is_refused_with_python_that_converts_it(layout, tmp_path, monkeypatch):
+    value, parameters = OTHER_JSON[layout]
+    folder = write_files(tmp_path / "a", a_json=json.dumps(value))
+    with pytest.raises(DamagedInput, match=r"a\.json is JSON, but neither") as caught:
+        read_files(folder)
+    monkeypatch.chdir(folder)
+    python = caught.value.steps[0].removeprefix("in Python: ").partition(", and call")[0]
+    exec(python, {"json": json, "networkx": nx, "pandas": pd})
+    (folder / "a.json").unlink()
+    if parameters is not None:
+        assert read_files(folder, **parameters).first.num_nodes == 3

@@ -52,11 +52,20 @@ def k_mip(config: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
 
 
 def transformer(config: Any, weights: Weights, x: Tensor, layer: int) -> Tensor:
-    """Softmax over all nodes; queries, keys and values are thirds of one matrix."""
+    """Softmax over all or k nodes; queries, keys and values are thirds of one matrix."""
     projected = (x @ weights["in_proj_weight"].T + weights["in_proj_bias"]).chunk(3, dim=1)
     parts = []
     for q, k, v in zip(*(rows.chunk(config.heads, dim=1) for rows in projected), strict=True):
-        parts.append(softmax_of(q @ k.T / math.sqrt(q.shape[1]), torch.ones(len(x), len(x))) @ v)
+        scores = q @ k.T / math.sqrt(q.shape[1])
+        if config.temperature == "adaptive":
+            rows = scores.softmax(1)
+            h = -(rows * rows.clamp_min(1e-300).log()).sum(1, keepdim=True)
+            beta = -0.037 * h**4 + 0.481 * h**3 - 2.3 * h**2 + 4.917 * h - 1.791
+            scores = torch.where(h > 0.5, beta.clamp_min(1), 1) * scores
+        elif config.temperature != "none":
+            scores = max(1, math.log(len(x), int(config.temperature[6:]))) * scores
+        best = scores.argsort(dim=1, descending=True, stable=True)[:, : config.k or len(x)]
+        parts.append(softmax_of(scores, one_hot(best, len(x)).sum(1)) @ v)
     return linear(weights, "out_proj", gated(config, weights, x, parts))
 
 

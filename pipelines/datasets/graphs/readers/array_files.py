@@ -42,7 +42,6 @@ _EXPECTED = (
 #: First bytes of files.
 _MATRIX_MARKET = b"%%MatrixMarket"
 _NPY = b"\x93NUMPY"
-_MATLAB = b"MATLAB "
 _REMEDY = (
     "numpy.savez({file!r}, edge_index=edges, x=features, labels=labels), of (2, edges), (nodes, columns) "
     "and (nodes,) numbers"
@@ -61,9 +60,9 @@ _BYTES_PER_ENTRY = 48
 
 
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
-    """True if all files are zips of arrays or Matrix Market; also ``.npy`` and MATLAB, to refuse them."""
+    """True if all files are zips of arrays or Matrix Market; also ``.npy``, to refuse it."""
     return all(
-        first_member(head).endswith(b".npy") or head.startswith((_MATRIX_MARKET, _NPY, _MATLAB))
+        first_member(head).endswith(b".npy") or head.startswith((_MATRIX_MARKET, _NPY))
         for head in heads.values()
     )
 
@@ -76,8 +75,8 @@ def read(
         path = folder / file
         try:
             head = decompressed_head(path)
-            if head.startswith((_NPY, _MATLAB)):
-                raise _conversion_error(path, head)
+            if head.startswith(_NPY):
+                raise _array_error(path)
             if head.startswith(_MATRIX_MARKET):
                 yield _read_matrix_market(path, file, options)
             else:
@@ -104,19 +103,13 @@ def read(
             ) from error
 
 
-def _conversion_error(path: Path, head: bytes) -> DamagedInput:
-    """Return the error for a single array or a MATLAB file, with the code that converts it."""
-    if head.startswith(_NPY):
-        return DamagedInput(
-            f"{path.name} is a single array.",
-            expected=_EXPECTED,
-            steps="an adjacency matrix: scipy.sparse.save_npz('graph.npz', scipy.sparse.coo_array("
-            f"numpy.load({path.name!r}))); edges: numpy.savez('graph.npz', edge_index=numpy.load({path.name!r}))",
-        )
+def _array_error(path: Path) -> DamagedInput:
+    """Return the error for a single array, with the code that converts it."""
     return DamagedInput(
-        f"{path.name} is a file of MATLAB.",
+        f"{path.name} is a single array.",
         expected=_EXPECTED,
-        steps=[f"its variables: scipy.io.loadmat({path.name!r})", _REMEDY.format(file="graph.npz")],
+        steps="an adjacency matrix: scipy.sparse.save_npz('graph.npz', scipy.sparse.coo_array("
+        f"numpy.load({path.name!r}))); edges: numpy.savez('graph.npz', edge_index=numpy.load({path.name!r}))",
     )
 
 

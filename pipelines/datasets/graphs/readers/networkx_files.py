@@ -25,7 +25,6 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.readers.table_files import (
     TABLE_SUFFIXES,
     is_text,
-    legends_in,
     note_no_table,
     tables_of_file,
 )
@@ -43,7 +42,7 @@ from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.formats.typed_tables.frames import is_frame_file
 from kmip_data.text import list_names
 
-_EXPECTED = "GraphML, GEXF, GML, DOT, Pajek's .net or JSON of networkx or Cytoscape"
+_EXPECTED = "GraphML, GEXF, GML, DOT, Pajek's .net or JSON of node_link_data"
 _REMEDY = "write it with networkx: write_graphml, write_gexf, write_gml, or node_link_data as JSON"
 _BYTES_PER_FILE_BYTE = 60  #: memory per byte of a file: networkx takes 55 for edges
 #: Memory of a vertex that Pajek declares by number, and of a node or an edge of DOT: a build takes 940
@@ -71,7 +70,7 @@ _DOT = re.compile(
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     """True if a file is XML, GML, DOT, Pajek or a graph in JSON, or if all are JSON.
 
-    JSON with indices of features also lies next to tables of edges.
+    Other JSON also lies next to tables of edges.
     """
     others = [head for name, head in heads.items() if not is_frame_file(name, head)]
     formats = [_detect_format(head) for head in others]
@@ -123,7 +122,6 @@ def read(
         path = folder / file
         file_format = formats[file]
         if not file_format:
-            findings.attributes.legends |= legends_in(folder, [file])
             other_tables += _tables_of_other_file(path, graph_files, options, findings.notices)
             continue
         if is_gzip(path) and file.removesuffix(".gz") in files:
@@ -267,7 +265,7 @@ def _parse_graphs(data: bytes, file: str, file_format: str, options: ReadOptions
     """Return the networkx graphs of a file."""
     name = Path(file).name
     if file_format == "JSON":
-        return parse_json_graphs(data)
+        return parse_json_graphs(data, name)
     if file_format in _FORMATS_WITHOUT_ENCODING:
         text = decode_text(data, name, options.params.encoding)
         if file_format == "GML":

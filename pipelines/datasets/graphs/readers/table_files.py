@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -11,12 +12,6 @@ from pathlib import Path
 
 from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.format.graph_record import GraphRecord
-from kmip_data.pipelines.companion_files.legends import (
-    LEGEND_SUFFIXES,
-    MAX_LEGEND_ROWS,
-    legend_of_text,
-)
-from kmip_data.pipelines.companion_files.table_texts import TableText
 from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import (
     GraphFormat,
@@ -30,10 +25,6 @@ from kmip_data.pipelines.datasets.graphs.tables.adjacency_matrices import (
     levels_of_matrices,
 )
 from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
-from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import (
-    FeatureIndices,
-    read_feature_indices,
-)
 from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
 from kmip_data.pipelines.datasets.graphs.tables.roles.id_values import ValuesOfTables
 from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import (
@@ -45,7 +36,6 @@ from kmip_data.pipelines.datasets.graphs.tables.roles.table_roles import assign_
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, table_of_frame
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 from kmip_data.pipelines.formats.graph_texts.json_graphs import is_json_table
-from kmip_data.pipelines.formats.typed_tables import SHEET_MARK
 from kmip_data.pipelines.formats.typed_tables.frames import (
     is_frame_file,
     read_frames,
@@ -56,6 +46,8 @@ _EXPECTED = (
 )
 #: Endings of texts that are meant as tables; others may be notes.
 TABLE_SUFFIXES = {".csv", ".tsv", ".tab", ".gz", ".json"}
+#: Beginning of an object of JSON whose first value is a list.
+_LISTS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"[^"]*"\s*:\s*\[')
 _ONE_LINE = "no table: it has one line"  #: reason to ignore a text
 
 
@@ -75,27 +67,17 @@ def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
     """Yield the graphs; all tables are in memory."""
-    feature_files: list[FeatureIndices] = []
     names = [
         name
         for name in files
         if not name.lower().endswith(".json") or is_json_table(decompressed_head(folder / name))
     ]
-    attributes = findings.attributes
-    attributes.legends |= legends_in(folder, names if len(names) > 1 else [])
-    attributes.legends |= legends_in(folder, [name for name in files if name not in names])
     for name in files:
-        if name in names:
-            continue
-        if name in attributes.legends:
-            findings.notices.ignored[name] = "its codes are not those of the classes"
-        elif indices := read_feature_indices(folder / name, options):
-            feature_files.append(indices)
-        else:
-            findings.notices.ignored[name] = "it has no list of feature indices"
+        if name not in names:
+            _refuse_lists(name, decompressed_head(folder / name))
+            findings.notices.ignored[name] = "JSON, but no list of objects"
     tables = _read_tables(folder, names, options, findings.notices)
     is_only_table = len(tables) == 1
-    attributes.legends |= legends_of_sheets(tables)
     values = ValuesOfTables()
     matrices = find_matrices(tables, options.params, findings.notices)
     if matrices:
@@ -107,8 +89,18 @@ def read(
         levels = assign_levels(tables, options, findings.notices, values)
         ask_about_files(levels, options.params, findings.notices)
     yield from graphs_from_tables(
-        levels, options, findings, feature_files, values=values, is_only_table=is_only_table
+        levels, options, findings, values=values, is_only_table=is_only_table
     )
+
+
+def _refuse_lists(name: str, head: bytes) -> None:
+    """Refuse JSON with a list for each node, such as MUSAE's features, given its first bytes."""
+    if _LISTS.match(head):
+        raise DamagedInput(
+            f"{name} is JSON with a list for each name, which is not read.",
+            steps=f"join its values to the table of nodes: value = json.load(open({name!r})); "
+            "pandas.get_dummies(pandas.Series(value).explode()).groupby(level=0).max()",
+        )
 
 
 def _read_tables(
@@ -171,29 +163,6 @@ def _read_tables(
 def note_no_table(notices: Notices, name: str, error: DamagedInput) -> None:
     """Note a file that is no table, and the reason."""
     notices.ignored[name] = f"no table: {error.message}"
-
-
-def legends_in(folder: Path, files: Sequence[str]) -> dict[str, Mapping[int, str]]:
-    """Return the files that may be legends of classes, with the name of each code.
-
-    A table of nodes may look like one, so it is read as a table, too.
-    """
-    legends = {
-        name: TableText(name, "", folder / name).legends()[0]
-        for name in files
-        if name.lower().endswith(LEGEND_SUFFIXES)
-    }
-    return {name: legend for name, legend in legends.items() if legend is not None}
-
-
-def legends_of_sheets(tables: Sequence[Table]) -> dict[str, Mapping[int, str]]:
-    """Return the sheets of workbooks that may be legends, as the same cells in a text would be."""
-    legends = {
-        table.name: legend_of_text(table.frame.to_csv(index=False).encode(), "sheet.csv")
-        for table in tables
-        if SHEET_MARK in table.name and len(table.frame) <= MAX_LEGEND_ROWS
-    }
-    return {name: legend for name, legend in legends.items() if legend is not None}
 
 
 def tables_of_file(

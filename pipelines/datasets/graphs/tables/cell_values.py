@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, SupportsInt
 
@@ -19,7 +19,6 @@ from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from kmip_data.pipelines.formats.written_numbers import (
     MISSING_WORDS,
     DecimalSign,
-    Quantity,
     agreed_decimal_sign,
     is_written_number,
     normalize_number,
@@ -81,7 +80,7 @@ class CellValues(NamedTuple):
 
     numbers: F64 | None
     strings: Array = np.empty(0, object)  #: (R,), empty for missing values
-    unit: str = ""  #: unit of the numbers, as in ``190 km/h``
+    unit: str = ""  #: unit of the numbers, or nothing
 
     @property
     def is_missing(self) -> Bools:
@@ -139,7 +138,7 @@ def read_values(column: TableColumn, *, is_target: bool) -> CellValues:
     elif _are_booleans(distinct_filled):
         numbers = np.array([_BOOLEANS.get(string.lower(), np.nan) for string in filled])
     else:
-        written, unit = _split_units(column, filled)
+        written, unit = _split_units(filled)
         numbers = _parse_numbers(column, written)
     if numbers is not None:
         numbers = _replace_missing(numbers, "f", params)
@@ -257,23 +256,13 @@ def _point_may_separate_thousands(table: Table) -> bool:
     return table.separator == ";" or table.has_decimal_commas
 
 
-def _split_units(column: TableColumn, strings: Array) -> tuple[Array, str]:
-    """Return strings (R,) without the unit that most of them have, and the unit.
-
-    Ask if there are several units, or numbers without a unit.
-    """
-    is_filled = strings != ""
-    quantities = {string: split_unit(string) for string in set(strings[is_filled])}
-    has_unit = np.array([bool(quantities.get(string, Quantity()).unit) for string in strings], bool)
-    if has_unit.sum() <= is_filled.sum() / 2:
+def _split_units(strings: Array) -> tuple[Array, str]:
+    """Return strings (R,) without the unit that all of them have, and the unit; text if they differ."""
+    split = {string: split_unit(string) for string in {*strings} - {""}}
+    units = {unit for _, unit in split.values()}
+    if len(units) != 1:
         return strings, ""
-    units = list(dict.fromkeys(quantities[string].unit for string in strings[has_unit]))
-    is_plain = np.array([is_written_number(string) for string in strings], bool)
-    if len(units) > 1 or is_plain.any():
-        _add_units_question(column, int((has_unit | is_plain).argmax()), strings, quantities)
-        return strings, ""
-    numbers = {string: quantity.number for string, quantity in quantities.items() if quantity.unit}
-    return np.array([numbers.get(string, string) for string in strings], object), units[0]
+    return np.array([split[string][0] if string else "" for string in strings], object), units.pop()
 
 
 def _parse_numbers(column: TableColumn, strings: Array) -> F64 | None:
@@ -369,20 +358,6 @@ def _add_missing_strings_question(column: TableColumn, row: int, strings: Array)
         others = count_with_noun(len(distinct) - 1, "other text")
         question += f", and {others} in other rows ({', '.join(map(repr, listed))})"
     column.add_question(f"{question}. {readings}", answer)
-
-
-def _add_units_question(
-    column: TableColumn, row: int, strings: Array, quantities: Mapping[str, Quantity]
-) -> None:
-    """Ask about numbers, the first in ``row``, that have several units or partly none."""
-    unit = quantities[strings[row]].unit
-    other = next(string for string in strings if string and quantities[string].unit != unit)
-    answer = Setting(ignore=column.name)
-    column.add_question(
-        f"{column.locate(row, repr(strings[row]))}, and {other!r} has another unit: write all numbers "
-        f"in one unit, or leave the column out: {answer}",
-        answer,
-    )
 
 
 def check_described_values(

@@ -17,7 +17,6 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.columns import read_columns
-from kmip_data.pipelines.datasets.graphs.tables.json_feature_indices import FeatureIndices
 from kmip_data.pipelines.datasets.graphs.tables.node_indices import (
     NodeIndices,
     are_row_numbers,
@@ -55,7 +54,6 @@ def graphs_from_tables(
     tables: Mapping[Level, Table],
     options: ReadOptions,
     findings: Findings,
-    feature_files: Sequence[FeatureIndices] = (),
     *,
     values: ValuesOfTables | None = None,
     is_only_table: bool = False,
@@ -82,8 +80,6 @@ def graphs_from_tables(
             tables["node"], ends, id_columns.nodes, params, notices, has_many_graphs=has_many_graphs
         )
         findings.tables.numbering = _numbering(tables["node"], node_column, params)
-    if has_many_graphs and feature_files:
-        raise feature_files[0].many_graphs_error()
 
     # 2. The other columns; all open questions are asked in one error.
     id_uses = _uses_of_ids(graph_columns, id_columns.ends, node_column)
@@ -132,8 +128,6 @@ def graphs_from_tables(
             index = nodes.edges_of_graph(rows["node"], rows["edge"])
             ids = take_rows(nodes.ids, rows["node"])
         arrays = _graph_values(name, rows, columns, edges, targets)
-        for feature_indices in feature_files:
-            arrays = feature_indices.add_features(arrays, ids, options, findings)
         if not are_row_numbers(ids):
             if len(groups[first_level]) == 1:
                 arrays[NODE_ID] = encode_ids(ids, options)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -59,15 +58,9 @@ def _outer_words(name: str) -> set[str]:
     return {*words[:1], *words[-1:]}
 
 
-_UPPER = "A-ZÀ-ÖØ-Þ"  #: capital letters of the languages of the words above
-
-
 def _words(name: str) -> list[str]:
     """Return the words of a name, such as ``from``, ``node`` and ``id`` of ``fromNode_id``."""
-    composed = unicodedata.normalize("NFC", name)
-    words = re.findall(
-        f"[{_UPPER}]?[^\\W\\d_{_UPPER}]+|[{_UPPER}]+(?![^\\W\\d_{_UPPER}])", composed
-    )
+    words = re.findall(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+(?![^\W\d_A-Z])", name)
     return [word.casefold() for word in words]
 
 
@@ -84,11 +77,11 @@ def in_direction(first: str, second: str) -> tuple[str, str]:
 
 
 def _named_end(name: str) -> str:
-    """Return the end that the last such word of a name means, as in ``ville de destination``."""
+    """Return the end that the last such word of a name means, as in ``destination port``."""
     for word in reversed(_words(name)):
-        if word in known_names.SOURCE_WORDS or word.startswith(known_names.SOURCE_PREFIXES):
+        if word in known_names.SOURCE_WORDS:
             return "source"
-        if word in known_names.TARGET_WORDS or word.startswith(known_names.TARGET_PREFIXES):
+        if word in known_names.TARGET_WORDS:
             return "target"
     return ""
 

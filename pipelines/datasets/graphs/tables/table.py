@@ -185,11 +185,10 @@ class Table:
             return set()
         cells = cells.dropna()
         sample = cells[:_SAMPLED_CELLS].map(str).str.strip()
-        if sum(map(_is_number_or_quantity, sample)) <= len(sample) / 2:
+        if sum(is_written_number(split_unit(text)[0]) for text in sample) <= len(sample) / 2:
             return set()
-        strings = cells.map(str).str.strip().unique()
-        numbers = {split_unit(string).number or string for string in strings}
-        return shown_decimal_signs(numbers)
+        texts = cells.map(str).str.strip().unique()
+        return shown_decimal_signs(split_unit(text)[0] for text in texts)
 
     def as_written(self, name: str) -> pd.Series:
         """Return a column as integers if all are written canonically, and as strings otherwise."""
@@ -242,10 +241,6 @@ def normal_texts(texts: Array) -> Array:
     if not "".join(stripped).isascii():
         stripped = stripped.map(lambda text: unicodedata.normalize("NFC", text))
     return stripped.to_numpy(object)
-
-
-def _is_number_or_quantity(string: str) -> bool:
-    return is_written_number(string) or bool(split_unit(string).unit)
 
 
 def ids_as_strings(ids: Array) -> Array:

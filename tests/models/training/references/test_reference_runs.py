@@ -42,7 +42,7 @@ def test_own_data_have_answers_in_the_result_and_the_table(run, place) -> None:
     assert result.references.keys() == ALL
     assert result.references["linear"].test > result.references["constant"].test + 0.1
     table = run.table()
-    assert "reference answers, accuracy [%]" in table
+    assert re.search(r"^reference answer +val +test  accuracy \[%\]$", table, re.MULTILINE)
     assert "linear model with neighbours" in table
     assert run.to_dict()["references"].keys() == ALL
     errors = result.standard_errors

@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 import torch
 from support.builds.learnable import learnable_build, streets, tiny_config
-from support.cli import expect_success, kmip
+from support.cli import expect_refusal, expect_success, kmip
 from support.datasets import datasets
 
 import kmip_data
@@ -217,6 +217,19 @@ def test_every_part_and_the_metrics_of_classes_alone(home, clouds) -> None:
         assert accuracy == pytest.approx(share)
         tensor = torch.from_numpy(predicted.logits).double()
         assert evaluate_predictions({"logits": tensor}, clouds, split=part).metrics == expected
+
+
+def test_one_part_is_evaluated_with_keys_that_may_change(home) -> None:
+    line = ["evaluate", "mine", "--home", home.path, "--split", "test"]
+    same = expect_success(*line, "--json").json
+    one_key = expect_success(*line, "--json", "--set", "model.attention.k=1").json
+    assert [same["same_as_result"], one_key["same_as_result"]] == [True, None]
+    assert same["metrics"].keys() == {"test"}
+    assert same["metrics"] != one_key["metrics"]
+    assert "; model.attention.k=1" in expect_success(*line, "--set", "model.attention.k=1").out
+    refusal = expect_refusal(*line, "--set", "model.layers=3")
+    assert "model.layers cannot change at test" in refusal
+    assert "expected: model.attention.k, model.attention.search" in refusal
 
 
 def test_other_data_are_evaluated_in_parts_only_if_they_bring_a_split(tmp_path) -> None:

@@ -374,7 +374,7 @@ def test_training_prints_plan_and_epochs(build, tmp_path, capfd, recwarn):
     assert lines[3] == "device: cpu (requested), precision 32"
     assert lines[4].startswith("memory: about ")
     assert lines[5].startswith("run: ")
-    assert lines[6].startswith("accuracy [%] after each epoch; ")
+    assert lines[6].startswith("accuracy [%]; train: ")
     assert lines[7].split() == ["epoch", "train", "loss", "train", "val", "test", "seconds", "left"]
     assert [line.split()[0] for line in lines[8:]] == [f"{n}/3" for n in (1, 2, 3)]
     assert [str(warning.message) for warning in recwarn] == []

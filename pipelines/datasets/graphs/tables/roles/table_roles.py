@@ -138,7 +138,13 @@ def _best_pair(
 ) -> SharedIds | None:
     """Return the tables of edges and nodes by their values; ask if other tables fit as well."""
     pairs = _edge_and_node_pairs(tables, params, values)
-    best = max(pairs, key=_rank, default=None)
+    # Values decide after names: a table with ids that another one refers to has nodes.
+    node_tables = {pair.nodes for pair in pairs}
+    best = max(
+        pairs,
+        key=lambda pair: (_rank_of_names(pair), pair.edges not in node_tables, _rank(pair)),
+        default=None,
+    )
     for edges in tables:
         given_ends = (params.source, params.target)
         if best is None:
