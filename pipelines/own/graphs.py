@@ -58,13 +58,14 @@ def graphs_of_tables(
 
     # 1. The columns that are no ids; all open questions are asked in one error.
     uses = _uses_of_ids(roles)
+    narrowed = _without_features_of_graphs(options, tables)
     undirected = _undirected_rows(edges, uses["edge"])
     columns = {
         level: read_columns(
             table,
             level,
             uses[level],
-            options,
+            options if level == "graph" else narrowed,
             findings,
             masks_are_flags=has_many_graphs,
             edges_have_targets=has_many_graphs and "graph" not in tables,
@@ -106,6 +107,15 @@ def graphs_of_tables(
         yield GraphRecord(
             key=name, num_nodes=len(rows["node"]), columns=values, edge_index=edge_index
         )
+
+
+def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Table]) -> ReadOptions:
+    """Return options whose ``feature`` has columns of nodes and edges alone, and restricts only these."""
+    if "graph" not in tables:
+        return options
+    names_ = {name for level, t in tables.items() if level != "graph" for name in t.column_names}
+    kept = [name for name in options.params.feature if name in {*names_, "none"}]
+    return options.with_params(feature=tuple(kept))
 
 
 def _uses_of_ids(roles: Roles) -> dict[Level, dict[str, Use]]:

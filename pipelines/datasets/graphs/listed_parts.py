@@ -25,6 +25,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 
 _KEY = "graph/split"
 _LIST_SUFFIXES = (".csv", ".json", ".tsv", ".txt")
+_DECIMALS = re.compile(r"\.0*$")
 _SEVERAL_CELLS = re.compile(r"[\s,;|]")
 PartLists = Mapping[str, Mapping[str, Sequence[str]]]  #: file -> names in it, by part
 
@@ -67,7 +68,11 @@ def add_listed_parts(
     if len(first) == 1:
         noun = "node"
         names = _names_of_nodes(first[0])
-        used = {*names}
+        # Whole numbers are one id in any notation, as in the tables.
+        ids = {name: _DECIMALS.sub("", name) for name in codes}
+        codes = {ids[name]: code for name, code in codes.items()} | codes
+        known = {*names}
+        used = {*known, *(name for name, id_ in ids.items() if id_ in known)}
         attributes.masks = np.array([codes.get(name, NO_PART) for name in names], np.uint8)
         yield from first
     else:
