@@ -12,7 +12,6 @@ from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.known_names import NO_LABEL
-from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.files import READERS, read_tables
 from kmip_data.pipelines.own.graphs import graphs_of_tables
 from kmip_data.pipelines.own.readings import ROWS_FROM_0, ROWS_FROM_1
@@ -50,9 +49,7 @@ def read(
     yield from graphs_of_tables(roles, options, findings)
 
 
-def check_named_columns(
-    tables: Sequence[Table], options: ReadOptions, findings: Findings
-) -> None:
+def check_named_columns(tables: Sequence[Table], options: ReadOptions, findings: Findings) -> None:
     """Refuse parameters that name a column that no table has.
 
     Labels and groups of a description may be missing, and columns that are left out anyway ignored.

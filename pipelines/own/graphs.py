@@ -18,12 +18,11 @@ from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Direction, Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own import names
+from kmip_data.pipelines.own.columns.values import read_columns
 from kmip_data.pipelines.own.ids import normal_ids, positions_in, row_numbers
 from kmip_data.pipelines.own.roles import Roles
 from kmip_data.pipelines.own.table import Table
-from kmip_data.pipelines.own.values import read_columns
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
-from kmip_data.text import count_with_noun
 
 UNDIRECTED = "\0undirected"  #: column that a reader adds: True for an undirected edge
 _SINGLE = "0"  #: name of the only graph
@@ -289,13 +288,14 @@ def _repeats(cells: pa.Array) -> Bools:
 def _count_from_0(ids: pa.Array) -> bool:
     """True if ids (N,) are 0 to N - 1 in order, as integers or texts."""
     numbers = row_numbers(len(ids), 0)
-    return pc.cast(ids, pa.string()).equals(pc.cast(numbers, pa.string()))
+    return bool(pc.cast(ids, pa.string()).equals(pc.cast(numbers, pa.string())))
 
 
 def _stored_ids(ids: pa.Array, options: ReadOptions) -> Array:
     """Return ids as stored: int64 (N,), or UTF-8 padded with zeros, uint8 (N, bytes)."""
     if pa.types.is_integer(ids.type):
-        return ids.to_numpy()
+        integers: I64 = ids.to_numpy()
+        return integers
     texts = [text.encode() for text in ids.to_pylist()]
     if max(map(len, texts)) > KEY_LENGTH:
         texts = [
@@ -311,15 +311,20 @@ def _undirected_rows(edges: Table, uses: dict[str, Use]) -> Bools | None:
     """Return a mask of undirected edges if a reader or Gephi's column ``Type`` gives directions."""
     if UNDIRECTED in edges.columns:
         uses[UNDIRECTED] = "direction"
-        return edges.columns[UNDIRECTED].to_numpy(zero_copy_only=False).astype(bool)
+        return _mask(edges.columns[UNDIRECTED])
     for name in names.matching(edges.column_names, [known_names.DIRECTION_NAME]):
         if name in uses or not pa.types.is_string(edges.columns[name].type):
             continue
         kinds = pc.utf8_lower(edges.columns[name])
         if {*pc.unique(kinds).to_pylist()} <= {"directed", "undirected"}:
             uses[name] = "direction"
-            return pc.equal(kinds, "undirected").to_numpy(zero_copy_only=False)
+            return _mask(pc.equal(kinds, "undirected"))
     return None
+
+
+def _mask(cells: pa.Array) -> Bools:
+    mask: Bools = cells.to_numpy(zero_copy_only=False).astype(bool)
+    return mask
 
 
 def _with_reverses(
@@ -337,7 +342,7 @@ def _with_reverses(
 
 def _value_of_all(edges: Table, rows: I64, values: Array, graph: str, key: str) -> Array:
     """Return the label or part of a graph, which all its edges repeat."""
-    differs = (values != values[:1]) & (values == values)
+    differs = (values != values[:1]) & (values == values)  # noqa: PLR0124 -- not NaN
     differs = differs.reshape(len(values), -1).any(axis=1)
     if differs.any():
         raise edges.error_at(

@@ -53,7 +53,7 @@ class Ids:
         head = self.cells[:_SAMPLED_ROWS]
         if self.cells.null_count or len(pc.unique(head)) < len(head):
             return False
-        return len(self.distinct) == len(self.cells) > 0
+        return bool(len(self.distinct) == len(self.cells) > 0)
 
     @cached_property
     def are_numbers(self) -> bool:
@@ -111,7 +111,7 @@ def row_numbers(rows: int, first: int) -> pa.Array:
 
 
 def normal_ids(cells: pa.Array) -> pa.Array:
-    """Return cells as ids: int64 if all are whole numbers, and else texts in the form NFC."""
+    """Return cells (R,) as ids: int64 if all are whole numbers, and else texts in the form NFC."""
     kind = cells.type
     if pa.types.is_integer(kind) and kind != pa.uint64():
         return pc.cast(cells, pa.int64())
@@ -139,7 +139,9 @@ def _whole_numbers(texts: pa.Array) -> pa.Array | None:
         return None
     try:
         numbers = pc.cast(texts, pa.int64())
-        if pc.sum(pc.binary_length(pc.cast(numbers, pa.string()))) == pc.sum(pc.binary_length(texts)):
+        if pc.sum(pc.binary_length(pc.cast(numbers, pa.string()))) == pc.sum(
+            pc.binary_length(texts)
+        ):
             return numbers
     except pa.ArrowInvalid:
         pass
@@ -158,4 +160,5 @@ def positions_in(keys: pa.Array, values: pa.Array) -> I64:
     if keys.type != values.type:
         keys, values = pc.cast(keys, pa.string()), pc.cast(values, pa.string())
     positions = pc.fill_null(pc.index_in(values, value_set=keys, skip_nulls=True), -1)
-    return positions.to_numpy(zero_copy_only=False).astype(np.int64)
+    rows: I64 = positions.to_numpy(zero_copy_only=False).astype(np.int64)
+    return rows

@@ -154,9 +154,7 @@ class Readings:
         least = _MIN_RIVAL * max(columns.values(), default=0)
         if key.table.rows <= _FEW_NODES:
             least = 0
-        return {
-            name: count for name, count in columns.items() if name in given or count >= least
-        }
+        return {name: count for name, count in columns.items() if name in given or count >= least}
 
     def _readings_of_rows(
         self, edges: Table, nodes: Table, found: Sequence[Reading]

@@ -10,8 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-import pyarrow as pa
-
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
@@ -31,7 +29,6 @@ from kmip_data.pipelines.own.readings import (
 from kmip_data.pipelines.own.table import STEM, Table
 from kmip_data.text import list_names
 
-_MAX_LEGEND_ROWS = 1_000
 _MIN_RIVAL = 0.1  #: fraction of the values in common from which another pair may be the ends
 _SIMILAR = 0.5  #: fraction of the nodes of a reading from which another one is as likely
 
@@ -161,9 +158,7 @@ class _RolesFinder:
         named = [table for table, key in keys if key == name]
         return named or [*dict.fromkeys(table for table, _ in keys)]
 
-    def _roles_of(
-        self, best: Reading, readings: Sequence[Reading]
-    ) -> tuple[Roles, list[Table]]:
+    def _roles_of(self, best: Reading, readings: Sequence[Reading]) -> tuple[Roles, list[Table]]:
         """Return the roles of a reading, with all tables of edges between its nodes, and the tables used."""
         parts = [(best.edges, self._ends_of(best))]
         for other in readings:
@@ -195,7 +190,9 @@ class _RolesFinder:
             return given[0] or others[0], given[1] or others[0]
         if len(columns) == 2:
             return names.in_direction(columns[0], columns[1])
-        told = [p for p in combinations(columns, 2) if names.tells_direction(*names.in_direction(*p))]
+        told = [
+            p for p in combinations(columns, 2) if names.tells_direction(*names.in_direction(*p))
+        ]
         likely = names.in_direction(*(told or [(columns[0], columns[1])])[0])
         if len(told) != 1:
             counts = [f"{name!r} has {reading.columns[name]:,} ids" for name in columns]
@@ -208,16 +205,16 @@ class _RolesFinder:
     def _edges_alone(self) -> Roles:
         """Return the roles of a table of edges without a table of nodes; ask if its ends are uncertain."""
         found = [
-            (table, *ends)
-            for table in self.tables
-            if (ends := self._ends_alone(table)) is not None
+            (table, *ends) for table in self.tables if (ends := self._ends_alone(table)) is not None
         ]
         named = [item for item in found if names.level_of(item[0].name) == "edge"]
         likeliest = named or [item for item in found if item[2]] or found
         if not likeliest:
             raise DamagedInput(
                 "No table has two columns with ids of another one, or with values in common.",
-                found="; ".join(f"{table.name}: {table.column_list}" for table in self.tables)[:2_000],
+                found="; ".join(f"{table.name}: {table.column_list}" for table in self.tables)[
+                    :2_000
+                ],
                 steps="name the columns with the ends of an edge as source and target",
             )
         edges, ends, is_certain = likeliest[0]
@@ -260,7 +257,7 @@ class _RolesFinder:
         return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
-        """Return the roles with another table: of columns of the nodes, of graphs, or a legend of classes."""
+        """Return the roles with another table: of columns of the nodes, or of graphs."""
         keys = self.readings.keys(table)
         graphs = [found for key in keys if (found := self._graph_columns(roles, table, key))]
         is_named = any(found["graph"] in _names(roles) for found in graphs)
@@ -273,11 +270,8 @@ class _RolesFinder:
                     return replace(roles, nodes=with_columns(nodes, table, rows, key))
         if roles.graphs is None and graphs:
             return replace(roles, graphs=table, graph_columns=graphs[0])
-        if legend := _legend(table, keys):
-            self.findings.attributes.legends[table.name] = legend
-        else:
-            reason = "no column of it has ids of the other tables"
-            self.findings.notices.ignored[table.name] = reason
+        reason = "no column of it has ids of the other tables"
+        self.findings.notices.ignored[table.name] = reason
         return roles
 
     def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:
@@ -293,7 +287,11 @@ class _RolesFinder:
             counts = {}
             for name in [known] if known else free:
                 cells = self.ids.of(other, name)
-                if cells.is_key or ids.covered(cells) is None or self._joins_graphs(roles, level, name):
+                if (
+                    cells.is_key
+                    or ids.covered(cells) is None
+                    or self._joins_graphs(roles, level, name)
+                ):
                     continue
                 counts[name] = (name == key, len(cells.distinct))
             if counts and max(counts.values())[1] > 1:
@@ -315,7 +313,9 @@ class _RolesFinder:
     def _with_graphs_by_name(self, roles: Roles) -> Roles:
         """Return the roles with the columns of graphs that an option or a known name gives."""
         columns: dict[Level, str] = dict(roles.graph_columns)
-        for level, table in roles.tables.items() if not columns and self.params.graph != "none" else ():
+        for level, table in (
+            roles.tables.items() if not columns and self.params.graph != "none" else ()
+        ):
             used = {roles.node, *roles.ends}
             free = [name for name in table.column_names if name not in used]
             found = names.matching(free, known_names.GRAPH_ID_NAMES)
@@ -336,18 +336,6 @@ def _names(roles: Roles) -> set[str]:
 
 def _agrees(pair: Ends, given: Ends) -> bool:
     return all(not name or name == end for name, end in zip(given, pair, strict=True))
-
-
-def _legend(table: Table, keys: Sequence[str]) -> dict[int, str]:
-    """Return the names of codes, if a table has only these; empty otherwise."""
-    if len(table.column_names) != 2 or len(keys) != 2 or table.rows > _MAX_LEGEND_ROWS:
-        return {}
-    codes, texts = (table.columns[name] for name in table.column_names)
-    numbers = IdsOfTables().of(table, table.column_names[0])
-    is_named = pa.types.is_string(texts.type) and not IdsOfTables().of(table, table.column_names[1]).are_numbers
-    if not numbers.are_numbers or not is_named:
-        return {}
-    return dict(zip(numbers.cells.to_pylist(), texts.to_pylist(), strict=True))
 
 
 def _described_roles(tables: Sequence[Table], options: ReadOptions) -> Roles | None:

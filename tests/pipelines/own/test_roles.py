@@ -69,7 +69,10 @@ def write_set(folder: Path, seed: int) -> set[tuple[float, float]]:
     weights = rng.normal(size=len(ids)).round(4)
     starts = np.cumsum([0, *sizes])
     pairs = np.concatenate(
-        [start + rng.integers(0, size, (4 * size, 2)) for start, size in zip(starts, sizes, strict=False)]
+        [
+            start + rng.integers(0, size, (4 * size, 2))
+            for start, size in zip(starts, sizes, strict=False)
+        ]
     )
     pairs = np.unique(pairs, axis=0)
     source, target = ENDS[rng.integers(len(ENDS))]

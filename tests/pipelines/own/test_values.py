@@ -15,8 +15,8 @@ from kmip_data.errors import DamagedInput, Setting, joined_setting
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.own.columns.values import read_columns
 from kmip_data.pipelines.own.table import Table
-from kmip_data.pipelines.own.values import read_columns
 
 WORDS = ["NA", "n/a", "null", "?", "-", "None"]
 

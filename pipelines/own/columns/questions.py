@@ -12,7 +12,7 @@ from kmip_data.arrays import Bools
 from kmip_data.columns.column_roles import Use
 from kmip_data.columns.labels import NO_CLASS, mask_changed_by_float32
 from kmip_data.errors import Setting
-from kmip_data.pipelines.own.uses import Candidate
+from kmip_data.pipelines.own.columns.uses import Candidate
 
 _MAX_STRAYS = 8  #: number of texts among numbers up to which they may be words for missing values
 

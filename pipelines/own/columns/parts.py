@@ -11,7 +11,7 @@ from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.part_masks import part_code
 from kmip_data.errors import Setting
 from kmip_data.format.split_files import NO_PART
-from kmip_data.pipelines.own.uses import Candidate
+from kmip_data.pipelines.own.columns.uses import Candidate
 from kmip_data.text import list_names
 
 

@@ -9,9 +9,9 @@ import numpy as np
 from kmip_data.arrays import F32, I64, Bools
 from kmip_data.columns.column_roles import ColumnRole
 from kmip_data.errors import DamagedInput
-from kmip_data.pipelines.own.facts import BOOLEANS, MISSING
-from kmip_data.pipelines.own.numbers import match_notations, number_texts
-from kmip_data.pipelines.own.uses import Candidate
+from kmip_data.pipelines.own.columns.facts import BOOLEANS, MISSING
+from kmip_data.pipelines.own.columns.numbers import match_notations, number_texts
+from kmip_data.pipelines.own.columns.uses import Candidate
 from kmip_data.text import list_names
 
 

@@ -15,7 +15,7 @@ from kmip_data.errors import Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.facts import ColumnFacts
+from kmip_data.pipelines.own.columns.facts import ColumnFacts
 from kmip_data.pipelines.own.table import Table
 
 _SAMPLED_ROWS = 100  #: first rows in which values of parts are looked for

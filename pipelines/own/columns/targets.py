@@ -13,10 +13,10 @@ from kmip_data.errors import Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Attributes, Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.own.facts import ColumnFacts, TableFacts
-from kmip_data.pipelines.own.features import codes_of_values
+from kmip_data.pipelines.own.columns.facts import ColumnFacts, TableFacts
+from kmip_data.pipelines.own.columns.features import codes_of_values
+from kmip_data.pipelines.own.columns.uses import Candidate, are_names
 from kmip_data.pipelines.own.names import matching, normalized
-from kmip_data.pipelines.own.uses import Candidate, are_names
 
 #: Fraction of labelled nodes up to which distinct whole numbers are names, not classes.
 _FEW = 0.1

@@ -18,14 +18,14 @@ from kmip_data.pipelines.datasets.graphs.findings import (
     register_part_masks,
 )
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.own.facts import TableFacts
-from kmip_data.pipelines.own.features import read_features
-from kmip_data.pipelines.own.numbers import SIGNS, DecimalSign
-from kmip_data.pipelines.own.parts import attribute_name, read_groups, read_mask, read_parts
-from kmip_data.pipelines.own.questions import question_about
+from kmip_data.pipelines.own.columns.facts import TableFacts
+from kmip_data.pipelines.own.columns.features import read_features
+from kmip_data.pipelines.own.columns.numbers import SIGNS, DecimalSign
+from kmip_data.pipelines.own.columns.parts import attribute_name, read_groups, read_mask, read_parts
+from kmip_data.pipelines.own.columns.questions import question_about
+from kmip_data.pipelines.own.columns.targets import find_targets, read_target
+from kmip_data.pipelines.own.columns.uses import Candidate, Vote, decide
 from kmip_data.pipelines.own.table import Table
-from kmip_data.pipelines.own.targets import find_targets, read_target
-from kmip_data.pipelines.own.uses import Candidate, Vote, decide
 from kmip_data.text import list_names
 
 _SHOWN_VALUES, _SHOWN_CHARACTERS = 3, 40

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kmip_data.arrays import F64, I64, Array, Bools
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.own.numbers import (
+from kmip_data.pipelines.own.columns.numbers import (
     CODE,
     DecimalSign,
     Readings,
