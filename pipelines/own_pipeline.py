@@ -322,11 +322,10 @@ def files_below(
     ``suffixes``.
     """
     endings = ", ".join(sorted(suffixes))
-    remedy = Setting({key: "FOLDER"})
+    expected = f"a folder of {endings} files"
     if folder is None:
-        raise UsageError(
-            f"{key} is missing.", expected=f"a folder of {endings} files", steps=remedy
-        )
+        raise UsageError(f"{key} is missing.", expected=expected, steps=Setting({key: "FOLDER"}))
+    remedy = f"give {expected}"
     folder = absolute_path(folder, "folder")
     if os.path.isfile(folder):  # noqa: PTH113 -- as above
         if folder.suffix.lower() in suffixes:

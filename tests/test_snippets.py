@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.builds.raw_graphs import write_sample
 from support.cli import expect_success
 from support.pages import write_friends
 from support.shared import ROOT, shared_data
@@ -108,6 +109,7 @@ BEFORE: dict[str, Callable[[Path], Any]] = {
         (ROOT / "docs" / "own-data.md").read_text("utf-8"), folder
     ),
     "docs/point-clouds.md": _scans,
+    "docs/errors.md": lambda folder: write_sample("ogbg-molhiv", folder / "mine", limit=20, seed=0),
     "docs/graph-files.md": _molecules,
     "docs/cities.md": _map,
     "docs/format.md": _inside_a_build,

@@ -34,13 +34,10 @@ class RowSource(NamedTuple):
 def shared_store(build: Build, added: Sequence[AddedColumnCard] = ()) -> ShardStore:
     """Open the shards of a build and its added columns, shared by all open datasets over them."""
     key: list[object] = [build.path]
-    for card in added:
-        digests = [entry.sha256 for entry in card.files]
-        key.append((card.name, *digests))
-
-    for entry in build.card.shards:
-        key.append(entry.sha256)
-        path = build.path / entry.file
+    key += [(card.name, *(entry.sha256 for entry in card.files)) for card in added]
+    for name, digests in build.card.files.items():
+        key.append(digests.sha256)
+        path = build.path / name
         # The digests of a card are not verified here: file identities reveal a replaced folder.
         if path.exists():
             key.append(file_identity(path.stat()))

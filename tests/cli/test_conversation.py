@@ -47,7 +47,6 @@ FLOATS = np.random.default_rng(0).random((9, 4)).astype("<f4").tobytes()
 FOLDERS = [f"{'ab'[n % 2]}/{n}" for n in range(4)]
 FRACTIONS = {"t.csv": table_of(FOLDERS, [0.5, 0.7, 0.5, 0.8])}
 BATCHES = [f"batch{n % 2}/{n}" for n in range(4)]
-TREES = "no,height,wood\n" + "".join(f"{n},{n}.5,{'ab'[n % 2]}\n" for n in range(4))
 MANY = [f"{n}.txt" for n in range(24)]
 ONE_HOT = io.BytesIO()
 np.savez(
@@ -109,11 +108,6 @@ QUESTIONS = {
         },
         "float32",
     ),
-    "units": (
-        "graphs",
-        {"edges.csv": EDGES, "nodes.csv": "id,width\n0,5 m\n1,20 cm\n2,7 m\n3,6 m\n"},
-        "unit",
-    ),
     "ends": (
         "graphs",
         {
@@ -159,11 +153,6 @@ QUESTIONS = {
         "points",
         clouds([f"{name}.txt" for name in FOLDERS]) | FRACTIONS,
         "or the column 'kind' of t.csv",
-    ),
-    "columns of clouds": (
-        "points",
-        clouds([f"tree_{n:03}.txt" for n in range(4)]) | {"t.csv": TREES},
-        "may be the column 'wood' of t.csv: label='wood', or the column 'height'",
     ),
     "batches of pictures": (
         "superpixels",

@@ -323,7 +323,7 @@ def test_a_key_that_nothing_reads_is_refused_where_the_user_typed_it(home, tmp_p
     file.write_text(own)
     message = expect_refusal("train", "--config", file)
     assert "model.rwse.steps is read by the positional encoding rwse" in message
-    assert f"remove model.rwse.steps from {file}" in message
+    assert f"leave model.rwse.steps out of {file}" in message
 
     read = ("model.positional=rwse", "model.rwse.steps=9", "schedule.warmup_epochs=3")
     assert compose_configuration("cora", {}, {}, overrides=read).model.rwse.steps == 9

@@ -622,7 +622,7 @@ def test_a_table_that_others_refer_to_has_no_ends(tmp_path):
     numbers = range(12)
     nodes = "ort,farbe,form\n" + "".join(f"{n},{n % 4},{n % 3}\n" for n in numbers)
     edges = "von,nach,strecke\n" + "".join(f"{n},{(n + 1) % 12},{n}.5\n" for n in numbers)
-    other = "nummer,titel\n" + "".join(f"{n},t{n}\n" for n in range(4))
+    other = "nummer,name\n" + "".join(f"{n},t{n}\n" for n in range(4))
     folder = write_files(tmp_path / "t", fahrten_csv=edges, orte_csv=nodes, ziele_csv=other)
     with pytest.raises(DamagedInput, match="may be two pairs") as caught:
         read_files(folder)

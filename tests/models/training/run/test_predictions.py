@@ -249,7 +249,7 @@ def test_other_data_are_evaluated_in_parts_only_if_they_bring_a_split(tmp_path) 
     del evaluation.metrics["all"]["loss"]
     assert evaluation.metrics == {"all": predicted.metrics}
     assert evaluation.to_dict()["split"]["name"] == "all"
-    assert re.search(r"\nall +[0-9.]+ ± ", evaluation.table())
+    assert re.search(r"\n +accuracy \[%\] +[0-9.]+ ± ", evaluation.table())
     assert counts_by_class("mine", dataset=drawn, home=home)["rows"].keys() == {"all"}
 
     parts = {"train": [0, 1], "val": [2], "test": [3]}
