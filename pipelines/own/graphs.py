@@ -74,7 +74,8 @@ def graphs_of_tables(
     notices.raise_questions()
 
     # 2. The graph of each row, and the nodes at the ends of each edge.
-    ids, ends = _node_ids(roles), [_ids(edges, name) for name in roles.ends]
+    ids = _node_ids(roles)
+    ends = [_ids(edges, roles.ends[0]), _ids(edges, roles.ends[1])]
     graphs = _graphs_of_rows(roles, ids, ends[0], options, findings)
     if ids is None:
         graphs, ids, index = _nodes_of_ends(graphs, ends)
@@ -181,7 +182,7 @@ def _graphs_of_rows(
     if "edge" not in codes and ids is not None:  # the graph of the source
         at = positions_in(ids, sources)
         codes["edge"] = np.where(at >= 0, codes["node"][at], 0)
-    found = [str(name) for name in distinct.to_pylist()]
+    found = [*map(str, distinct.to_pylist())]
     for level, table in tables.items():
         if level not in codes:
             raise DamagedInput(
@@ -296,7 +297,7 @@ def _stored_ids(ids: pa.Array, options: ReadOptions) -> Array:
     if pa.types.is_integer(ids.type):
         integers: I64 = ids.to_numpy()
         return integers
-    texts = [text.encode() for text in ids.to_pylist()]
+    texts = [*map(str.encode, ids.to_pylist())]
     if max(map(len, texts)) > KEY_LENGTH:
         texts = [
             escaped_key(text.decode(), KEY_LENGTH).encode() if len(text) > KEY_LENGTH else text

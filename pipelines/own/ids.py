@@ -58,7 +58,7 @@ class Ids:
     @cached_property
     def are_numbers(self) -> bool:
         """True for int64."""
-        return pa.types.is_integer(self.cells.type)
+        return bool(pa.types.is_integer(self.cells.type))
 
     @cached_property
     def are_fractions(self) -> bool:

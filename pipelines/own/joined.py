@@ -18,7 +18,7 @@ def stacked(parts: Sequence[tuple[Table, tuple[str, str]]]) -> Table:
 
     The column ``table`` has the name of each row's table: the kind of its edge.
     """
-    tables = [table for table, _ in parts]
+    tables, _ = zip(*parts, strict=True)
     names = dict.fromkeys(
         name for table, ends in parts for name in table.column_names if name not in ends
     )

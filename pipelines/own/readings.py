@@ -125,7 +125,7 @@ class Readings:
     def node_keys(self, nodes: Table) -> list[str]:
         """Return the columns that may have the ids of the nodes: the given one, or all keys but targets."""
         if self.params.node:
-            return [name for name in [self.params.node] if name in nodes.columns]
+            return [*{self.params.node} & {*nodes.columns}]
         targets = names.matching(nodes.column_names, {*known_names.TABLE_LABELS} - {"label"})
         return [name for name in self.keys(nodes) if name not in targets]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from operator import itemgetter
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput, Setting
@@ -113,8 +114,7 @@ class _RolesFinder:
                 for reading in (best, *rivals)
             ]
             question = f"{best.edges.name}: its ends may be ids in {', or '.join(shown)}"
-            offered = [Setting(node=reading.node) for reading in (best, *rivals)]
-            self.questions[f"{question}: {' or '.join(map(str, offered))}"] = offered[0]
+            self.questions[question] = Setting(node=best.node)
         return best
 
     def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
@@ -204,11 +204,13 @@ class _RolesFinder:
 
     def _edges_alone(self) -> Roles:
         """Return the roles of a table of edges without a table of nodes; ask if its ends are uncertain."""
-        found = [
-            (table, *ends) for table in self.tables if (ends := self._ends_alone(table)) is not None
-        ]
-        named = [item for item in found if names.level_of(item[0].name) == "edge"]
-        likeliest = named or [item for item in found if item[2]] or found
+        found: list[tuple[bool, bool, Table, Ends]] = []
+        for table in self.tables:
+            pair = self._ends_alone(table)
+            if pair is not None:
+                found.append((names.level_of(table.name) == "edge", pair[1], table, pair[0]))
+        found.sort(key=itemgetter(0, 1), reverse=True)
+        likeliest = [item for item in found if item[:2] == found[0][:2]]
         if not likeliest:
             raise DamagedInput(
                 "No table has two columns with ids of another one, or with values in common.",
@@ -217,10 +219,10 @@ class _RolesFinder:
                 ],
                 steps="name the columns with the ends of an edge as source and target",
             )
-        edges, ends, is_certain = likeliest[0]
+        _, is_certain, edges, ends = likeliest[0]
         if len(likeliest) > 1:
             raise DamagedInput(
-                f"Several files may be the table of edges: {list_names([t.name for t, *_ in likeliest])}.",
+                f"Several files may be the table of edges: {list_names([item[2].name for item in likeliest])}.",
                 steps="copy the files of one graph into a folder, and use it as archive",
             )
         if not is_certain:

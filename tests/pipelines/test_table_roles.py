@@ -604,6 +604,15 @@ def test_lists_of_ids_are_the_parts_of_a_split(tmp_path, kind):
         build_in_memory(folder)
 
 
+def test_lists_name_whole_numbers_in_any_notation(tmp_path):
+    nodes = "id,mass\n" + "".join(f"{7 * n}.0,{n}.5\n" for n in range(6))
+    edges = "source,target\n" + "".join(f"{7 * n},{7 * n + 7}\n" for n in range(5))
+    lists = {"train_txt": "0\n7.0\n14\n", "val_txt": "21.0\n", "test_txt": "28\n35.0\n"}
+    folder = write_files(tmp_path / "t", nodes_csv=nodes, edges_csv=edges, **lists)
+    params, _ = build_in_memory(folder)
+    assert params.masks.tolist() == [0, 0, 0, 1, 2, 2]
+
+
 def test_a_legend_is_ignored_and_classes_are_named_by_an_option(tmp_path):
     nodes = "who,kind,mass\n" + "".join(f"p{row},{row % 3 + 1},{row}.5\n" for row in range(12))
     edges = "one,two,size\n" + "".join(f"p{row},p{row + 1},{row}.5\n" for row in range(11))
