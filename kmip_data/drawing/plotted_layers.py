@@ -351,7 +351,7 @@ def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legen
     """Return the targets of a record, with the share of all graphs whose ``values`` (G, T) are smaller."""
     targets = np.asarray(record.label_value).reshape(-1)
     names = labels.names or [record.label_name or "label"]
-    numbers = [_written(target) for target in targets.tolist()]
+    numbers = [_written(target) if target == target else "unknown" for target in targets.tolist()]
     ranks = (values < targets).sum(axis=0) / np.maximum(np.isfinite(values).sum(axis=0), 1)
     heading = "bars: share of graphs below"
     return _bar_legend(heading, names, ranks, numbers, is_share=True)

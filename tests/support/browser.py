@@ -52,6 +52,19 @@ def browser() -> str:
     return path
 
 
+def act_in_node(page: Path, actions: str) -> Any:
+    """Run ``actions`` as :func:`act` does, in Node.js: texts are those of the page, but nothing has a place."""
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    script = Path(__file__).with_name("page_in_node.js")
+    asked = json.dumps({"page": page.read_text("utf-8"), "actions": actions})
+    done = subprocess.run(
+        ["node", script], input=asked, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
 def act(page: Path, actions: str, folder: Path, *, size: tuple[int, int] = (1000, 700)) -> Any:
     """Open ``page``, run ``actions`` (the body of an async function) once it is ready.
 

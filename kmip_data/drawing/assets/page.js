@@ -455,7 +455,7 @@ function readLayer(layer) {
     const labels = layer.labels.map((label) => inWords(layer.name, label));
     return { ...layer, codes: array(layer.codes), labels, get colors() { return quietMajority(layer); } };
   }
-  if (!layer.codes || layer.values.count > 2) return { ...layer, codes: undefined };
+  if (!layer.codes || layer.values.count > 2 || layer.limits.missing) return { ...layer, codes: undefined };
   // Two numbers, such as −1 and 1, are categories.
   const codes = array(layer.codes);
   const labels = Array.from(array(layer.values), (value) => `${written(value)}${layer.unit ? ` ${layer.unit}` : ""}`);
@@ -521,7 +521,7 @@ function describe(node) {
   if (zeros && !text) docs.unshift(`${zeros.toLocaleString("en")} other ${zeros === 1 ? "column is" : "columns are"} 0.`);
   $("left-out").textContent = docs.join(" ");
   const told = (made) => layers.filter(({ name }) => isMade(name) === made && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), made]);
-  const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
+  const exact = (name) => String(columns.get(name)?.(node) ?? "").replace("NaN", "");
   const rows = [
     ...(header.ids && isSearched("number", text) ? [["number", node, false]] : []),
     ...told(false),

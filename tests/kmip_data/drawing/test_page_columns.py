@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from support.browser import act
+from support.browser import act, act_in_node
 from support.drawn_pages import page_columns, read_page
 from torch_geometric.data import Data
 
@@ -92,6 +94,64 @@ def test_each_column_of_the_page_has_the_values_of_the_record(seed, classes, tmp
         is_layer = name in {*layer_names, "influence"}
         np.testing.assert_array_equal(page.pop(f"column {name}" if is_layer else name), values)
     assert not page
+
+
+#: The legend of each way to colour, and every text of the page while each node is pointed at and held.
+TEXTS = """
+const legends = {};
+const texts = new Set();
+const keep = () => {
+  for (const each of document.body.within()) {
+    const own = each.nodes.filter((node) => !node.nodes).map((node) => node.textContent);
+    if (each.name !== "script") [...own, each.title, each.ariaLabel].forEach((text) => texts.add(text));
+  }
+};
+for (const { value, textContent } of $("by").options) {
+  $("by").value = value;
+  $("by").dispatchEvent({ type: "change" });
+  legends[textContent] = $("legend").textContent;
+  for (const node of x.keys()) {
+    hover(...placeOf(node));
+    keep();
+    hold(node);
+    keep();
+    hold(-1);
+  }
+}
+return [legends, [...texts].filter(Boolean)];
+"""
+
+
+def test_gaps_are_counted_and_no_text_is_an_undefined_value(tmp_path):
+    numbers = torch.arange(NODES) / 3
+    columns = {
+        "plain": numbers - 5,
+        "logarithmic": torch.exp(numbers) * (numbers > 2),  # the first seven are 0
+        "two": torch.arange(NODES) % 2.0,
+        "equal": torch.ones(NODES),
+        "y": torch.sqrt(numbers),
+    }
+    for values in columns.values():
+        values[-5:] = torch.nan
+    ring = torch.arange(NODES)
+    masks = {"train_mask": ring < 20, "val_mask": ring == 20, "test_mask": ring > 20}
+    edges = torch.stack([ring, ring.roll(1)])
+    graph = Data(edge_index=edges, num_nodes=NODES, **columns, **masks)
+    build = kmip_data.save([graph], tmp_path / "build", task="regression", label="y")
+    dataset = ShardedDataset(build)
+    runs = [(f"any/{model}/a", numbers.numpy()) for model in ("gcn", "gps-kmip")]
+    answers = [
+        GraphPredictions(name, dataset.split_name, None, "", np.arange(0), (), values=values)
+        for name, values in runs
+    ]
+    page = tmp_path / "page.html"
+    write_explorer_page([(graph_of_record(dataset, 0, runs), *answers)], (), page)
+    legends, texts = act_in_node(page, TEXTS)
+
+    assert not [text for text in texts if re.search("nan|undefined|null", text, re.IGNORECASE)]
+    for name in ("plain", "two", "equal", "target", "absolute error", "both runs"):
+        assert legends[name].endswith("5 without a value")
+    assert "7 with 0, 5 without a value" in legends["logarithmic"]
 
 
 def test_many_columns_can_be_searched_and_zeros_are_left_out(tmp_path):
