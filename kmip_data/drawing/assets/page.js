@@ -436,15 +436,17 @@ function oneHotLayers(described) {
     const known = codes.map((code) => (code < 0 ? members.length : code));
     for (const code of known) counts[code]++;
     const colors = () => labels.map((_, i) => (i < members.length ? hueNow(i) : ink("missing")));
-    made.push({ name, labels, codes: known, counts, note: `columns ${name}=…`, get colors() { return [colors()]; } });
+    made.push({ name: `${name}=…`, labels, codes: known, counts, note: `columns ${name}=…`, get colors() { return [colors()]; } });
   }
   return made;
 }
 
-// What is to be predicted has the name of its column in the reader's files.
+// What is to be predicted has the name of its column in the reader's files; a group of columns has that of the group.
 function titleOf(name) {
-  if (/^(class|target|label)$/.test(name) && header.target) return header.target;
+  if (header.target && /^(class|target)$/.test(name) && named(name)) return header.target;
   if (/^(edges|bonds) of an? /.test(name)) return `number of ${name.split(" ")[0]}`;
+  const group = name.replace(/=…$/, "");
+  if (group !== name) return named(group) ? `column ${group}` : group;
   return name.replace(/ \[-?[\d.]+(, |-)-?[\d.]+\]$/, ""); // without the range of a field
 }
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
@@ -510,7 +512,7 @@ function describe(node) {
   $("left-out").textContent = "";
   if (node < 0) return $("details").tBodies[0].replaceChildren(); // what was pointed at before is named no more
   const named = new Set(layers.map((layer) => layer.name));
-  const unnamed = [...columns].filter(([name]) => !named.has(name) && !named.has(name.split("=")[0]));
+  const unnamed = [...columns].filter(([name]) => !named.has(name) && !named.has(name.replace(/=.*/, "=…")));
   // Of many columns those that are not 0, or that are searched.
   const text = $("within").value;
   const isZero = ([, column]) => column(node) === 0;

@@ -268,7 +268,7 @@ def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_pat
           const rows = [...document.querySelectorAll("#legend > button[data-bin]")];
           legends[option.textContent] = rows.map((row) => row.children[1].textContent);
         }
-        const towns = named("town");
+        const towns = named("town=…");
         colorBy(towns);
         drawNow();
         const { width, height } = canvas;
@@ -342,6 +342,40 @@ def test_a_browser_shows_columns_with_names_of_layers(tmp_path):
     assert values == [1003, 2003, 3003]
     assert (rows["class"], rows["error"]) == (4003, 5003)
     assert {"class", "error", "column target"} <= {*shown["groups"]["Columns"]}
+
+
+@pytest.mark.parametrize("is_file", [True, False])
+@pytest.mark.parametrize("is_class", [True, False])
+def test_a_feature_called_like_a_target_keeps_its_name(is_class, is_file, tmp_path, monkeypatch):
+    numbers = np.arange(NODES)
+    names = [f"p{number}" for number in numbers]
+    nodes = pd.DataFrame({"node": names, "price": numbers / 7, "target": 100.5 + numbers})
+    nodes["label"] = 200.5 + numbers
+    nodes["class"] = np.resize(["good", "bad", "fair"], NODES)
+    if is_class:
+        nodes["price"] = np.resize(["low", "high"], NODES)
+    edges = pd.DataFrame({"source": names, "target": np.roll(names, 1)})
+    tables = {"nodes": nodes, "edges": edges}
+    build = kmip_data.save(tables, tmp_path / "build", label="price", undirected=True)
+    if is_file:  # its columns have names
+        monkeypatch.setattr(type(build.card), "sources", "prices.csv")
+    page = tmp_path / "page.html"
+    write_explorer_page([(graph_of_record(ShardedDataset(build), 0), None)], (), page)
+    rows, tip = act_in_node(
+        page,
+        """
+        hover(...placeOf(12));
+        const rows = $("details").querySelectorAll("tr").map((row) => row.children.map((cell) => cell.textContent));
+        return [rows, $("tip").textContent.split("\\n")];""",
+    )
+    price = "low" if is_class else "1.71"
+    layer, renamed = ("class", "column class") if is_class else ("target", "x target")
+    title = "price" if is_file else layer
+    features = {"class": "good", "label": "213", "target": "113"}
+    features[renamed] = features.pop(layer)
+    rows = [row for row in rows if not re.match("number|split", row[0])]
+    assert sorted(map(tuple, rows)) == sorted([(title, price), *features.items()])
+    assert tip == ["p12", f"{title}: {price}"]
 
 
 def test_a_field_with_the_name_of_a_column_keeps_its_values(tmp_path):
