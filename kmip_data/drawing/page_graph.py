@@ -137,7 +137,7 @@ def graph_of_record(
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         split = str(dataset.split_name)
         is_stored = card.splits[split].rule in {"given", "upstream"}
-        parts = part_layer("split" if is_stored else "split (made at build)", split, codes)
+        parts = part_layer("split" if is_stored else "split (drawn)", split, codes)
         layers.append(parts)
     if record.own_colors is not None:
         layers.append(record.own_colors)

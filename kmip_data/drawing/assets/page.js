@@ -243,7 +243,7 @@ function sizeText(sides) {
   const space = z && header.metre && sides.map((side) => written(Number((side / header.metre).toFixed(2)))).join("\u00a0×\u00a0");
   const source = header.bonds ? `bonds${columns.has("hydrogens") ? " and hydrogens" : ""} as in the data, positions by RDKit` : header.origin;
   const parts = partsOf(header.explore.split);
-  const split = parts && `split ${header.explore.split}${isMade(parts.name) ? ", drawn at build" : ""}`;
+  const split = parts && `${isDrawn(parts.name) ? "drawn " : ""}split ${header.explore.split}`;
   const halves = header.metres && "streets have the colours of their ends";
   const origin = [space && `${space}\u00a0m`, source, halves, dashed, split].filter(Boolean).join("; ");
   return `${counted(x.length, header.node_noun)}, ${edges}${origin && `; ${origin}`}`;
@@ -496,7 +496,7 @@ function shown(layer, node) {
 const brief = (name, value) => (PLACE.includes(name) ? value.toFixed(5) : header.bonds && WORDS[name] ? inWords(name, value) : written(value));
 
 // What the files do not have stands behind what they have.
-const isMade = (name) => name.endsWith("(made at build)");
+const isDrawn = (name) => name.endsWith("(drawn)");
 
 const numberOf = (node) => (header.ids ? header.ids[node] : node);
 
@@ -522,7 +522,7 @@ function describe(node) {
   const docs = Object.entries(header.docs || {}).filter(([name, doc]) => doc && columns.has(`${name} 0`)).map(([name, doc]) => `${name}: ${doc}.`);
   if (zeros && !text) docs.unshift(`${zeros.toLocaleString("en")} other ${zeros === 1 ? "column is" : "columns are"} 0.`);
   $("left-out").textContent = docs.join(" ");
-  const told = (made) => layers.filter(({ name }) => isMade(name) === made && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), made]);
+  const told = (last) => layers.filter(({ name }) => isDrawn(name) === last && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), last]);
   const exact = (name) => String(columns.get(name)?.(node) ?? "").replace("NaN", "");
   const rows = [
     ...(header.ids && isSearched("number", text) ? [["number", node, false]] : []),
