@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kmip_data.cli.preview import TYPICAL
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
@@ -63,7 +64,7 @@ MAX_EDGES = 1_000_000  #: limit of the edges of all records after the first one
 )
 @number_option(
     "--record",
-    "Position of the record.  [default: 0 for a run, else one of typical size]",
+    f"Position of the record.  [default: 0 for a run, else one of {TYPICAL}]",
     type=Integer(min=0),
 )
 @part_option("Count positions in this part.  [default: test for a run, else the whole build]")
@@ -200,7 +201,7 @@ def _records_with_predictions(
 ) -> list[GraphWithPredictions]:
     """Return a record and the following ones, up to :data:`MAX_EDGES` edges.
 
-    Without a position, a build of more records than a page has starts at one of typical size.
+    Without a position, a build of more records than a page has starts at a typical one.
     """
     from kmip_data.cli.preview import typical_records
     from kmip_data.cli.shared.neighborhoods import drawable_dataset

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from kmip_data.reading.numpy_records import Records
 
 DEFAULT_RECORDS = 3  #: records drawn by default
-CANDIDATES = 20  #: near records of typical size; that with most classes of nodes is shown
+CANDIDATES = 20  #: near records of this size; that with most classes of nodes is shown
 NEAR = 0.2  #: of all records: how much farther than the nearest one they may be
-MAX_TYPICAL_NODES = 50  #: of a record that is drawn or explored by default, if there are such
+MAX_NODES = 50  #: of a record that is drawn or explored by default, if there are such
+TYPICAL = f"about the median size, or {MAX_NODES} nodes if that is less"  #: sizes of these records
 MAX_RECORDS = 16  #: records in one picture
 #: Memory per intersection of a map: 500 to read a city, 1,200 to draw it (measured on 10⁶), and a margin.
 BYTES_PER_NODE = 2_300
@@ -49,7 +50,7 @@ BYTES_PER_NODE = 2_300
 @click.option(
     "--records",
     metavar="LIST",
-    help="Positions, such as 0,3,10..12.  [default: three of typical size]",
+    help=f"Positions, such as 0,3,10..12.  [default: three of {TYPICAL}]",
 )
 @path_option(
     "--output", help="PNG, SVG or PDF, by suffix.  [default: preview.png in the build folder]"
@@ -91,7 +92,8 @@ def command(
 def draw_build(build: Build, path: Path, home: Home, *, records: str | None = None) -> Json:
     """Draw the map of a city, or records of another build, and return JSON facts.
 
-    ``records`` are positions such as ``0,3,10..12``; by default three of typical size, spread evenly.
+    ``records`` are positions such as ``0,3,10..12``; by default three of :func:`typical_records`,
+    spread evenly.
     Superpixels are drawn on top of their source pictures if these are in ``home``. Raises
     ``UsageError`` for records that the build does not have.
     """
@@ -208,8 +210,8 @@ def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> 
     if len(dataset.nodes) < max(len(dataset), 2):  # one graph, or neighbourhoods of one
         return positions
     nodes = np.maximum(dataset.nodes, 1)
-    size = min(np.median(nodes), MAX_TYPICAL_NODES)
-    distances = np.abs(np.log2(nodes / size)).round() + 10 * (nodes > MAX_TYPICAL_NODES)
+    size = min(np.median(nodes), MAX_NODES)
+    distances = np.abs(np.log2(nodes / size)).round() + 10 * (nodes > MAX_NODES)
     column = dataset.schema.y_column
     classes = np.arange(len(nodes))
     if column is not None and column.level == "graph":
