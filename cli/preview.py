@@ -71,8 +71,8 @@ def command(
     Graphs stand next to each other, with nodes in the colours of their class or target, or else by
     whether their edges go out, in, or both; legends count classes, and labels of all graphs.
     Superpixels are drawn over their picture, and molecules by RDKit. A city is drawn as maps: by
-    class, and by split if it is spatial. In any other large graph, positions are node numbers, and a
-    sampled neighbourhood of each is drawn.
+    class, and by split if it is spatial. In any other large graph, positions are node numbers, and the
+    neighbourhood of each is drawn.
     """
     if output is not None:
         from kmip_data.saving.image_files import image_suffix
@@ -97,9 +97,9 @@ def draw_build(build: Build, path: Path, home: Home, *, records: str | None = No
     Superpixels are drawn on top of their source pictures if these are in ``home``. Raises
     ``UsageError`` for records that the build does not have.
     """
-    from kmip_data.cli.shared.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.layers import Categories
     from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
+    from kmip_data.drawing.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.pictures import plot_records
     from kmip_data.drawing.plottable_record import read_plottable_record
     from kmip_data.graphs.city_columns import is_city
@@ -207,7 +207,11 @@ def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> 
     """
     import numpy as np
 
-    if len(dataset.nodes) < max(len(dataset), 2):  # one graph, or neighbourhoods of one
+    from kmip_data.drawing.neighborhoods import NeighborhoodDataset
+
+    if isinstance(dataset, NeighborhoodDataset):
+        return dataset.typical_positions(positions)
+    if len(dataset) < 2:
         return positions
     nodes = np.maximum(dataset.nodes, 1)
     size = min(np.median(nodes), MAX_NODES)

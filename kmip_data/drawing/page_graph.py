@@ -18,6 +18,7 @@ from kmip_data.drawing.maps import (
     read_city_map,
     streets_longer_than_drawn,
 )
+from kmip_data.drawing.neighborhoods import NeighborhoodDataset
 from kmip_data.drawing.page_layers import ArrayPacker, Json, NamedColumn, column_layers
 from kmip_data.drawing.plottable_record import read_plottable_record
 from kmip_data.drawing.run_predictions import layers_of_runs
@@ -169,6 +170,13 @@ def graph_of_record(
         header["of_edges"] = [packer.add_layer(layer) for layer in column_layers(of_lines, ())]
     if any(column.key == NODE_ID for column in dataset.schema.columns):
         header["ids"] = node_id_texts(data.node_id.numpy())
+    if record.numbers is not None and isinstance(dataset, NeighborhoodDataset):
+        header["numbers"] = record.numbers.tolist()
+        header.setdefault("ids", [str(number) for number in header["numbers"]])
+        edges = record.count_edges(dataset.edge_count, dataset.loop_count)
+        nodes = count_with_noun(dataset.degrees.shape[1], record.noun)
+        shown = f"shown: {len(record.pos)} around {record.noun} {header['ids'][0]}"
+        header["size"] = f"{nodes}, {edges}; {shown}"
     routes = record.routes()
     header["routes"] = {
         line: ((routes[edge] - middle) * scale).round(1).tolist()
@@ -185,7 +193,7 @@ def graph_of_record(
         header["picture"] = _pack_picture(picture, scale, middle, packer)
     if record.metres:
         header["metre"] = scale  # page units per metre
-    header["key"] = record.key if len(dataset) > 1 else ""
+    header["key"] = record.key if len(dataset) > 1 and record.numbers is None else ""
     header["edges"] = record.edge_text
     header["target"] = record.label_name
     header["origin"] = record.position_source

@@ -10,7 +10,7 @@ import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.builds.verify import verify_build
 from kmip_data.cli.preview import draw_build
-from kmip_data.cli.shared.neighborhoods import drawable_dataset
+from kmip_data.drawing.neighborhoods import drawable_dataset
 from kmip_data.drawing.layers import NO_CLASS_LABEL
 from kmip_data.drawing.page_graph import graph_of_record
 from kmip_data.errors import UsageError
@@ -21,7 +21,7 @@ from kmip_data.saving.export import write_parquet
 @pytest.fixture
 def build(tmp_path, monkeypatch):
     """One graph above the limits, most of whose nodes have no class."""
-    monkeypatch.setattr("kmip_data.cli.shared.neighborhoods.MAX_NODES", 100)
+    monkeypatch.setattr("kmip_data.drawing.neighborhoods.MAX_NODES", 100)
     monkeypatch.setattr("kmip_data.graphs.statistics.BLOCK", 1_000)
     monkeypatch.setattr(reader, "RELEASED_MAP_BYTES", 0)
     random = torch.Generator().manual_seed(0)

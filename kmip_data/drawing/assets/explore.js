@@ -139,8 +139,8 @@ function neighbourText(node) {
     const degree = columns.get(name)(node);
     return `${degree.toLocaleString("en")} ${name.replace(degree === 1 ? /s( of .*)?$/ : / of .*$/, "")}`;
   });
-  const numbers = measured && state.edges.length && state.edges.length <= 15 ? ` Numbers on edges: ${measured.name}.` : "";
-  return `${count.toLocaleString("en")} ${count === 1 ? "neighbour" : "neighbours"} by ${edges.join(" and ")}.${numbers}`;
+  const onEdges = measured && state.edges.length && state.edges.length <= 15 ? ` Numbers on edges: ${measured.name}.` : "";
+  return `${count.toLocaleString("en")} ${count === 1 ? "neighbour" : "neighbours"}${header.numbers ? " shown; " : " by "}${edges.join(" and ")}.${onEdges}`;
 }
 
 function mapLink(node) {
@@ -199,7 +199,7 @@ function search(text) {
   const wanted = text.trim() ? Number(text) : NaN;
   const osm = columns.get("osm_id");
   let node = osm ? x.findIndex((_, i) => osm(i) === wanted) : (header.ids || []).indexOf(text.trim());
-  if (node < 0 && Number.isInteger(wanted) && wanted >= 0 && wanted < x.length) node = wanted;
+  if (node < 0) node = nodeNumbers.indexOf(wanted);
   if (node >= 0) show(node);
   $("query").setCustomValidity(node < 0 ? `There is no such ${header.node_noun}.` : "");
   $("query").reportValidity();

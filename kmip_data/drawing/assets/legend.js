@@ -13,7 +13,7 @@ function startLegend(layer) {
   [rangeText, kindText] = [null, ""];
   const verdict = isVerdict(layer) && `larger: ${layer.labels[WRONG]}`;
   const ringed = hasRings(layer) && `ringed: ${named("right or wrong").labels[WRONG]}, in the colour of the true class`;
-  const sizes = verdict || isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
+  const sizes = verdict || isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : `neighbours${header.numbers ? " shown" : ""}`}`;
   const isNamed = layer.name === "class" && !/^(class )?\d/.test(layer.labels[0]); // names say more
   const note = layer.note !== header.target && !isNamed && layer.note;
   const greyEdges = joinsClasses(layer) && `grey edges: ends differ in ${titleOf(layer.name)}`;

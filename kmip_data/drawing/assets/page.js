@@ -20,7 +20,7 @@ const WORDS = { hybridisation: ["sp", "sp2", "sp3", "sp3d", "sp3d2"], chirality:
 const canvas = $("canvas");
 
 // What is loaded once, shared by all scripts of the page.
-let headers, header, array, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
+let headers, header, array, nodeNumbers, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
 let isField = false; // nodes are cells: edges would be too short to be seen
 let measured; // what edges are as wide as: name, limits, a function from the edge to its value, and the widths
 // What the reader has chosen.
@@ -41,6 +41,7 @@ async function startPage() {
   array = await readArrays(data.textContent);
   data.remove();
   [x, y] = [header.x, header.y].map(array);
+  nodeNumbers = header.numbers || [...x.keys()];
   streets = readPairs(array(header.streets));
   z = header.z && array(header.z);
   columns = new Map([...header.layers, ...header.columns].filter(({ values }) => values).map((each) => [each.name, readColumn(each, array)]));
@@ -246,7 +247,7 @@ function sizeText(sides) {
   const split = parts && `${isDrawn(parts.name) ? "drawn " : ""}split ${header.explore.split}`;
   const halves = header.metres && "streets have the colours of their ends";
   const origin = [space && `${space}\u00a0m`, source, halves, dashed, split].filter(Boolean).join("; ");
-  return `${counted(x.length, header.node_noun)}, ${edges}${origin && `; ${origin}`}`;
+  return `${header.size ?? `${counted(x.length, header.node_noun)}, ${edges}`}${origin && `; ${origin}`}`;
 }
 
 // The length of all edges, as they are seen or, in space, before they are turned.
@@ -505,7 +506,8 @@ function describe(node) {
   const isFirst = node < 0 && ranked.length > 0;
   if (isFirst) node = ranked[0];
   const noun = capital(header.node_noun);
-  const why = isFirst ? " (no node has more neighbours)" : node === state.node ? " (held)" : "";
+  const most = header.numbers ? " (in the middle)" : " (no node has more neighbours)";
+  const why = isFirst ? most : node === state.node ? " (held)" : "";
   $("chosen").textContent = node < 0 ? "" : `${noun} ${numberOf(node)}${why}`;
   const isWide = columns.size > MANY;
   $("within").hidden = node < 0 || !isWide;
@@ -525,7 +527,7 @@ function describe(node) {
   const told = (last) => layers.filter(({ name }) => isDrawn(name) === last && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), last]);
   const exact = (name) => String(columns.get(name)?.(node) ?? "").replace("NaN", "");
   const rows = [
-    ...(header.ids && isSearched("number", text) ? [["number", node, false]] : []),
+    ...(header.ids && isSearched("number", text) ? [["number", nodeNumbers[node], false]] : []),
     ...told(false),
     ...others.map(([name, column]) => [name, brief(name, column(node)), column(node) === 0]),
     ...told(true),
