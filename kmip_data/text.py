@@ -397,7 +397,9 @@ def range_of_sizes(nodes: Iterable[int], most_drawn: int, noun: str = "node") ->
         return ""
     median = sizes[(len(sizes) - 1) // 2]
     choice = "; small ones are shown" * int(2 * most_drawn < median)
-    sentence = f"Graphs here have {sizes[0]:,} to {sizes[-1]:,} {noun}s, half of them at most {median:,}"
+    sentence = (
+        f"Graphs here have {sizes[0]:,} to {sizes[-1]:,} {noun}s, half of them at most {median:,}"
+    )
     return f" {sentence}{choice}."
 
 

@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
     from kmip_data.reading.numpy_records import Records
 
-MAX_NEIGHBORS = (24, 36)  #: nodes that are one and two edges away, drawn at random if there are more
+MAX_NEIGHBORS = (
+    24,
+    36,
+)  #: nodes that are one and two edges away, drawn at random if there are more
 BLOCK = 2**23  #: edges read at a time
 
 

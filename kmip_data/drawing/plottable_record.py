@@ -65,7 +65,9 @@ class PlottableRecord:
     #: name and values (E,) of a number of the edges, which are as wide, if there is one
     edge_widths: tuple[str, Array] | None = None
     ends_of_edges: str = "source to target"  #: names of the two ends of a directed edge
-    numbers: I64 | None = None  #: (N,) numbers of the nodes in a graph that is too large to be drawn
+    numbers: I64 | None = (
+        None  #: (N,) numbers of the nodes in a graph that is too large to be drawn
+    )
     #: (2, N) outgoing and incoming edges of the nodes in this graph
     stored_degrees: I64 | None = None
 
