@@ -165,26 +165,20 @@ def draw_build(build: Build, path: Path, home: Home, *, records: str | None = No
 
 
 def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
-    """Return the labels of all graphs; None if nodes or edges have the labels, or the card no counts."""
+    """Return the classes of all graphs; None if graphs have no classes, or the card no counts."""
     import numpy as np
 
     from kmip_data.drawing.plottable_record import Labels
     from kmip_data.format.build_facts import BuildFacts
 
     column = dataset.schema.y_column
-    if column is None or column.level != "graph":
+    if column is None or column.level != "graph" or not column.num_classes:
         return None
-    if column.num_classes:
-        facts = BuildFacts(dataset.card)
-        counts = np.array(facts.class_counts)
-        if not counts.size:
-            return None
-        return Labels(tuple(facts.class_names), counts, dataset.card.counts["graphs"])
-    values = label_values(dataset, column).reshape(len(dataset), -1)
-    names = column.fields
-    if not names and values.shape[1] > 1:
-        names = tuple(map(str, range(values.shape[1])))
-    return Labels(names, values=values.astype(np.float32))
+    facts = BuildFacts(dataset.card)
+    if not facts.class_counts:
+        return None
+    graphs = dataset.card.counts["graphs"]
+    return Labels(tuple(facts.class_names), np.array(facts.class_counts), graphs)
 
 
 def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:

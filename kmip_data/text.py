@@ -397,10 +397,8 @@ def range_of_sizes(nodes: Iterable[int], most_drawn: int, noun: str = "node") ->
         return ""
     median = sizes[(len(sizes) - 1) // 2]
     choice = "; small ones are shown" * int(2 * most_drawn < median)
-    sentence = (
-        f"Graphs here have {sizes[0]:,} to {sizes[-1]:,} {noun}s, half of them at most {median:,}"
-    )
-    return f" {sentence}{choice}."
+    limits = f"{sizes[0]:,} to {sizes[-1]:,} {noun}s, half of them at most {median:,}"
+    return f" Graphs here have {limits}{choice}."
 
 
 def class_name(number: int, names: Sequence[str]) -> str:

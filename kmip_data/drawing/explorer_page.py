@@ -56,7 +56,7 @@ class GraphPredictions:
     values: F32 | None = None  #: (N,) predicted values of a node regression
 
     def of_nodes(self, nodes: I64) -> GraphPredictions:
-        """Return the predictions for some nodes of the graph, without attention."""
+        """Return the predictions for ``nodes`` (n,) of the graph, without attention."""
         classes = None if self.classes is None else self.classes[nodes]
         values = None if self.values is None else self.values[nodes]
         return replace(self, classes=classes, values=values, attention_layers=())

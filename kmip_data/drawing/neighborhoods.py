@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from kmip_data.reading.dataset import ShardedDataset
     from kmip_data.reading.numpy_records import Records
 
-MAX_NEIGHBORS = (
-    24,
-    36,
-)  #: nodes that are one and two edges away, drawn at random if there are more
+#: Nodes that are one and two edges away; of more, some are drawn at random.
+MAX_NEIGHBORS = (24, 36)
 BLOCK = 2**23  #: edges read at a time
 
 
@@ -107,7 +105,7 @@ class NeighborhoodDataset:
         off = np.abs(degrees - np.median(degrees))
         typical = np.flatnonzero(off == off.min())
         nearest = [typical[np.abs(typical - position).argmin()] for position in positions]
-        return np.unique(nearest).tolist()  # type: ignore[no-any-return]
+        return sorted({int(position) for position in nearest})
 
     def _block_starts(self) -> range:
         return range(0, max(1, self.edge_count), BLOCK)

@@ -20,7 +20,7 @@ from kmip_data.drawing.maps import (
 )
 from kmip_data.drawing.neighborhoods import NeighborhoodDataset
 from kmip_data.drawing.page_layers import ArrayPacker, Json, NamedColumn, column_layers
-from kmip_data.drawing.plottable_record import read_plottable_record
+from kmip_data.drawing.plottable_record import PlottableRecord, read_plottable_record
 from kmip_data.drawing.run_predictions import layers_of_runs
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import NODE_ID, node_id_texts
@@ -170,13 +170,8 @@ def graph_of_record(
         header["of_edges"] = [packer.add_layer(layer) for layer in column_layers(of_lines, ())]
     if any(column.key == NODE_ID for column in dataset.schema.columns):
         header["ids"] = node_id_texts(data.node_id.numpy())
-    if record.numbers is not None and isinstance(dataset, NeighborhoodDataset):
-        header["numbers"] = record.numbers.tolist()
-        header.setdefault("ids", [str(number) for number in header["numbers"]])
-        edges = record.count_edges(dataset.edge_count, dataset.loop_count)
-        nodes = count_with_noun(dataset.degrees.shape[1], record.noun)
-        shown = f"shown: {len(record.pos)} around {record.noun} {header['ids'][0]}"
-        header["size"] = f"{nodes}, {edges}; {shown}"
+    if isinstance(dataset, NeighborhoodDataset):
+        _describe_neighborhood(header, dataset, record)
     routes = record.routes()
     header["routes"] = {
         line: ((routes[edge] - middle) * scale).round(1).tolist()
@@ -207,6 +202,18 @@ def graph_of_record(
     is_class = bool(labels and labels.num_classes and not labels.shape)
     header["explore"] = {"hops": 1, "label": record.label, "is_class": is_class}
     return PageGraph(title=card.caption_title, credit=card.credit, header=header, packer=packer)
+
+
+def _describe_neighborhood(
+    header: Json, dataset: NeighborhoodDataset, record: PlottableRecord
+) -> None:
+    """Add the numbers of the nodes in the whole graph, and how much of it is shown."""
+    numbers = np.asarray(record.numbers).tolist()
+    header["numbers"] = numbers
+    ids = header.setdefault("ids", list(map(str, numbers)))
+    nodes = count_with_noun(dataset.degrees.shape[1], record.noun)
+    edges = record.count_edges(dataset.edge_count, dataset.loop_count)
+    header["size"] = f"{nodes}, {edges}; shown: {len(ids)} around {record.noun} {ids[0]}"
 
 
 def _record_columns(

@@ -65,10 +65,9 @@ class PlottableRecord:
     #: name and values (E,) of a number of the edges, which are as wide, if there is one
     edge_widths: tuple[str, Array] | None = None
     ends_of_edges: str = "source to target"  #: names of the two ends of a directed edge
-    numbers: I64 | None = (
-        None  #: (N,) numbers of the nodes in a graph that is too large to be drawn
-    )
-    #: (2, N) outgoing and incoming edges of the nodes in this graph
+    #: (N,) numbers of the nodes in a graph that is too large to be drawn
+    numbers: I64 | None = None
+    #: (2, N) outgoing and incoming edges of the nodes in that graph
     stored_degrees: I64 | None = None
 
     def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
@@ -352,9 +351,8 @@ def _node_positions(
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of all graphs of a build, to compare a record's label with."""
+    """Classes of all graphs of a build, to compare a record's label with."""
 
-    names: tuple[str, ...]  #: names of the classes, or of the targets
-    counts: I64 | None = None  #: (C,) number of graphs of each class
-    graphs: int = 0  #: number of all graphs, of which one may have several classes
-    values: F32 | None = None  #: (G, T) targets of each graph
+    names: tuple[str, ...]  #: names of the classes
+    counts: I64  #: (C,) number of graphs of each class
+    graphs: int  #: number of all graphs, of which one may have several classes

@@ -316,34 +316,6 @@ def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_pat
     }
 
 
-def test_a_browser_shows_columns_with_names_of_layers(tmp_path):
-    ring = torch.arange(NODES)
-    graph = Data(edge_index=torch.stack([ring, ring.roll(1)]), num_nodes=NODES)
-    graph.y = ring / 7
-    for number, name in enumerate(("target", "prediction", "attention", "class", "error")):
-        graph[name] = 1000.0 * (number + 1) + ring
-    build = kmip_data.save([graph], tmp_path / "build", task="regression", label="y")
-    page_of(build, tmp_path / "page.html")
-    shown = act(
-        tmp_path / "page.html",
-        """
-        explorer.show(3);
-        const rows = [...document.querySelectorAll("#details tbody tr")].map((row) =>
-          [row.cells[0].textContent, Number(row.cells[1].title)]);
-        const groups = [...document.querySelectorAll("#by optgroup")].map((group) =>
-          [group.label, [...group.children].map((option) => option.textContent)]);
-        return { rows: Object.fromEntries(rows), groups: Object.fromEntries(groups),
-                 story: document.getElementById("story").textContent };""",
-        tmp_path,
-    )
-    assert shown["story"].startswith("True target 0.429; predicted 0.571: off by 0.143.")
-    rows = shown["rows"]
-    values = [rows[name] for name in ("column target", "column prediction", "column attention")]
-    assert values == [1003, 2003, 3003]
-    assert (rows["class"], rows["error"]) == (4003, 5003)
-    assert {"class", "error", "column target"} <= {*shown["groups"]["Columns"]}
-
-
 @pytest.mark.parametrize("is_file", [True, False])
 @pytest.mark.parametrize("is_class", [True, False])
 def test_a_feature_called_like_a_target_keeps_its_name(is_class, is_file, tmp_path, monkeypatch):
@@ -365,8 +337,8 @@ def test_a_feature_called_like_a_target_keeps_its_name(is_class, is_file, tmp_pa
         page,
         """
         hover(...placeOf(12));
-        const rows = $("details").querySelectorAll("tr").map((row) => row.children.map((cell) => cell.textContent));
-        return [rows, $("tip").textContent.split("\\n")];""",
+        const textsOf = (row) => row.children.map((cell) => cell.textContent);
+        return [$("details").querySelectorAll("tr").map(textsOf), $("tip").textContent.split("\\n")];""",
     )
     price = "low" if is_class else "1.71"
     layer, renamed = ("class", "column class") if is_class else ("target", "x target")
