@@ -178,6 +178,8 @@ def graph_of_record(
         for line, edge in enumerate(first.tolist())
         if edge in routes
     }
+    if record.symbols is not None:
+        header["symbols"] = _pack_symbols(*record.symbols, packer)
     if is_one_way.any():
         header["one_way"] = packer.add(is_one_way.astype(np.uint8))
         header["ends"] = record.ends_of_edges
@@ -202,6 +204,13 @@ def graph_of_record(
     is_class = bool(labels and labels.num_classes and not labels.shape)
     header["explore"] = {"hops": 1, "label": record.label, "is_class": is_class}
     return PageGraph(title=card.caption_title, credit=card.credit, header=header, packer=packer)
+
+
+def _pack_symbols(meaning: str, symbols: Array, packer: ArrayPacker) -> Json:
+    """Pack the letters (N,) in nodes."""
+    labels, codes = np.unique(symbols, return_inverse=True)
+    packed = packer.add(codes.astype(np.uint8))
+    return {"meaning": meaning, "labels": labels.tolist(), "codes": packed}
 
 
 def _describe_neighborhood(

@@ -70,6 +70,14 @@ class PlottableRecord:
     #: (2, N) outgoing and incoming edges of the nodes in that graph
     stored_degrees: I64 | None = None
 
+    @property
+    def symbols(self) -> tuple[str, Array] | None:
+        """What the letters in nodes mean, and (N,) these: marks, or triangles for the two values."""
+        if self.flags is None:
+            return self.marks
+        (name, is_up), (other, _) = self.flags.items()
+        return f"▲ {name}, ▼ {other}", np.where(is_up, "▲", "▼")
+
     def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
         """Return the layer of the nodes' classes or targets, if they have any."""
         if self.y is not None:
@@ -231,7 +239,7 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         features = dict(zip(fields, values["x"].T, strict=True))
         own_colors = rgb_layer(features) or element_layer(fields, values["x"])
         distinct = np.unique(values["x"])
-        if len(fields) == 1 and len(distinct) == 2:
+        if len(fields) == 1 and len(distinct) == 2 and distinct[0] < 0 < distinct[1]:
             name = fields[0].partition(" [")[0]
             texts = [f"{name} {value:+g}".replace("-", "−") for value in distinct.tolist()]
             flags = {texts[side]: values["x"][:, 0] == distinct[side] for side in (1, 0)}

@@ -416,23 +416,11 @@ function drawFormula(pen) {
   });
 }
 
-// What else nodes can show in a letter: the sign of their only feature, or the number in the name of the one flag
-// that each of them has.
+// What else nodes show in a letter, and what the letters mean.
 function readValues() {
-  const [only] = header.columns;
-  if (header.columns.length === 1 && only.limits && only.codes && only.values.count === 2 && only.limits.least < 0 && only.limits.most > 0) {
-    const name = titleOf(only.name);
-    symbolText = `▲ ${name} ${written(only.limits.most)}, ▼ ${name} ${written(only.limits.least)}`;
-    return Array.from(x, (_, node) => (columns.get(only.name)(node) > 0 ? "▲" : "▼"));
-  }
-  const flags = header.columns.filter(({ labels, codes }) => labels && codes && labels[0] === `not ${labels[1]}`);
-  const counted = flags.map(({ name }) => name.match(/^(\d+)( or more)? (.*)/));
-  const isHot = flags.map(({ name }) => columns.get(name));
-  if (!counted.some(Boolean) || !x.every((_, node) => isHot.filter((flag) => flag(node) === 1).length === 1)) return [];
-  const others = flags.filter((_, i) => !counted[i]).map(({ name }) => name);
-  symbolText = [`numbers: ${counted.findLast(Boolean)[3]}`, ...(others.length ? [`?: ${others.join(", ")}`] : [])].join("; ");
-  const texts = counted.map((match) => (match ? match[1] + (match[2] ? "+" : "") : "?"));
-  return Array.from(x, (_, node) => texts[isHot.findIndex((flag) => flag(node) === 1)]);
+  const { meaning = "", labels, codes } = header.symbols || {};
+  symbolText = meaning;
+  return codes ? Array.from(array(codes), (code) => labels[code]) : [];
 }
 
 // Symbols inside the discs of nodes, whatever they are coloured by.
