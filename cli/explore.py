@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kmip_data.cli.preview import TYPICAL
 from kmip_data.cli.shared.dataset_options import (
     DatasetCommand,
     DatasetParameters,
@@ -63,7 +64,7 @@ MAX_EDGES = 1_000_000  #: limit of the edges of all records after the first one
 )
 @number_option(
     "--record",
-    "Position of the record.  [default: 0 for a run, else one of typical size]",
+    f"Position of the record.  [default: 0 for a run, else one of {TYPICAL}]",
     type=Integer(min=0),
 )
 @part_option("Count positions in this part.  [default: test for a run, else the whole build]")
@@ -89,7 +90,7 @@ def command(
 
     NAME is a city or another build. For a build, the page shows graph number --record and up to
     seven graphs after it. In a single large graph, --record is the number of a node, shown with
-    a sampled neighbourhood. A RUN is shown on its own data: the predictions of its best weights,
+    its neighbourhood. A RUN is shown on its own data: the predictions of its best weights,
     its errors, and the keys that each k-MIP head chose, with their weights. For all RUNs, the page
     has learning curves and the influence of other nodes by distance. It is one file and needs no
     network.
@@ -200,26 +201,32 @@ def _records_with_predictions(
 ) -> list[GraphWithPredictions]:
     """Return a record and the following ones, up to :data:`MAX_EDGES` edges.
 
-    Without a position, a build of more records than a page has starts at one of typical size.
+    Without a position, a build of more records than a page has starts at a typical one.
     """
     from kmip_data.cli.preview import typical_records
-    from kmip_data.cli.shared.neighborhoods import drawable_dataset
+    from kmip_data.drawing.neighborhoods import NeighborhoodDataset, drawable_dataset
     from kmip_data.reading.dataset import ShardedDataset
 
     split_name = None if runs is None else runs.start_predictions.split
     dataset = drawable_dataset(ShardedDataset(build, part, split_name=split_name), part)
+    is_part = isinstance(dataset, NeighborhoodDataset)
     start = record or 0
-    if record is None and runs is None and len(dataset) > MAX_RECORDS:
+    if record is None and (is_part or runs is None) and len(dataset) > MAX_RECORDS:
         start = typical_records([0], dataset)[0]
     positions = [start]
-    is_single_graph = runs is not None and runs.first.data.part_members == "nodes"
+    is_single_graph = is_part or (runs is not None and runs.first.data.part_members == "nodes")
     if not is_single_graph:
         positions += range(start + 1, min(start + MAX_RECORDS, len(dataset)))
 
     graphs: list[GraphWithPredictions] = []
     following_edges = 0
     for position in positions:
-        predictions = [] if runs is None else runs.predictions_at(position)
+        predictions = []
+        if runs is not None:
+            predictions = runs.predictions_at(runs.start if is_single_graph else position)
+        if is_part:
+            nodes = dataset[position].n_id.numpy()
+            predictions = [prediction.of_nodes(nodes) for prediction in predictions]
         graph = _record_graph(build, dataset, position, predictions, part, home)
         if position > start:
             following_edges += graph.header["streets"]["count"]
@@ -335,6 +342,7 @@ def _record_graph(
         key = dataset.keys[position]
         picture = source_pictures(build, home, [key]).get(key)
     graph = graph_of_record(dataset, position, _node_predictions(predictions), picture)
-    where = f" of {part}" if part else ""
-    graph.header["place"] = f"Record {position + 1:,} of {len(dataset):,}{where}"
+    if "numbers" not in graph.header:  # else records are nodes
+        where = f" of {part}" if part else ""
+        graph.header["place"] = f"Record {position + 1:,} of {len(dataset):,}{where}"
     return graph

@@ -36,9 +36,10 @@ if TYPE_CHECKING:
     from kmip_data.reading.numpy_records import Records
 
 DEFAULT_RECORDS = 3  #: records drawn by default
-CANDIDATES = 20  #: near records of typical size; that with most classes of nodes is shown
+CANDIDATES = 20  #: near records of this size; that with most classes of nodes is shown
 NEAR = 0.2  #: of all records: how much farther than the nearest one they may be
-MAX_TYPICAL_NODES = 50  #: of a record that is drawn or explored by default, if there are such
+MAX_NODES = 50  #: of a record that is drawn or explored by default, if there are such
+TYPICAL = f"about the median size, or {MAX_NODES} nodes if that is less"  #: sizes of these records
 MAX_RECORDS = 16  #: records in one picture
 #: Memory per intersection of a map: 500 to read a city, 1,200 to draw it (measured on 10⁶), and a margin.
 BYTES_PER_NODE = 2_300
@@ -49,7 +50,7 @@ BYTES_PER_NODE = 2_300
 @click.option(
     "--records",
     metavar="LIST",
-    help="Positions, such as 0,3,10..12.  [default: three of typical size]",
+    help=f"Positions, such as 0,3,10..12.  [default: three of {TYPICAL}]",
 )
 @path_option(
     "--output", help="PNG, SVG or PDF, by suffix.  [default: preview.png in the build folder]"
@@ -70,8 +71,8 @@ def command(
     Graphs stand next to each other, with nodes in the colours of their class or target, or else by
     whether their edges go out, in, or both; legends count classes, and labels of all graphs.
     Superpixels are drawn over their picture, and molecules by RDKit. A city is drawn as maps: by
-    class, and by split if it is spatial. In any other large graph, positions are node numbers, and a
-    sampled neighbourhood of each is drawn.
+    class, and by split if it is spatial. In any other large graph, positions are node numbers, and the
+    neighbourhood of each is drawn.
     """
     if output is not None:
         from kmip_data.saving.image_files import image_suffix
@@ -91,13 +92,14 @@ def command(
 def draw_build(build: Build, path: Path, home: Home, *, records: str | None = None) -> Json:
     """Draw the map of a city, or records of another build, and return JSON facts.
 
-    ``records`` are positions such as ``0,3,10..12``; by default three of typical size, spread evenly.
+    ``records`` are positions such as ``0,3,10..12``; by default three of :func:`typical_records`,
+    spread evenly.
     Superpixels are drawn on top of their source pictures if these are in ``home``. Raises
     ``UsageError`` for records that the build does not have.
     """
-    from kmip_data.cli.shared.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.layers import Categories
     from kmip_data.drawing.maps import ATTRIBUTION, city_layers, draw_map, read_city_map
+    from kmip_data.drawing.neighborhoods import drawable_dataset, is_drawn_by_neighborhoods
     from kmip_data.drawing.pictures import plot_records
     from kmip_data.drawing.plottable_record import read_plottable_record
     from kmip_data.graphs.city_columns import is_city
@@ -163,26 +165,20 @@ def draw_build(build: Build, path: Path, home: Home, *, records: str | None = No
 
 
 def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
-    """Return the labels of all graphs; None if nodes or edges have the labels, or the card no counts."""
+    """Return the classes of all graphs; None if graphs have no classes, or the card no counts."""
     import numpy as np
 
     from kmip_data.drawing.plottable_record import Labels
     from kmip_data.format.build_facts import BuildFacts
 
     column = dataset.schema.y_column
-    if column is None or column.level != "graph":
+    if column is None or column.level != "graph" or not column.num_classes:
         return None
-    if column.num_classes:
-        facts = BuildFacts(dataset.card)
-        counts = np.array(facts.class_counts)
-        if not counts.size:
-            return None
-        return Labels(tuple(facts.class_names), counts, dataset.card.counts["graphs"])
-    values = label_values(dataset, column).reshape(len(dataset), -1)
-    names = column.fields
-    if not names and values.shape[1] > 1:
-        names = tuple(map(str, range(values.shape[1])))
-    return Labels(names, values=values.astype(np.float32))
+    facts = BuildFacts(dataset.card)
+    if not facts.class_counts:
+        return None
+    graphs = dataset.card.counts["graphs"]
+    return Labels(tuple(facts.class_names), np.array(facts.class_counts), graphs)
 
 
 def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:
@@ -205,11 +201,15 @@ def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> 
     """
     import numpy as np
 
-    if len(dataset.nodes) < max(len(dataset), 2):  # one graph, or neighbourhoods of one
+    from kmip_data.drawing.neighborhoods import NeighborhoodDataset
+
+    if isinstance(dataset, NeighborhoodDataset):
+        return dataset.typical_positions(positions)
+    if len(dataset) < 2:
         return positions
     nodes = np.maximum(dataset.nodes, 1)
-    size = min(np.median(nodes), MAX_TYPICAL_NODES)
-    distances = np.abs(np.log2(nodes / size)).round() + 10 * (nodes > MAX_TYPICAL_NODES)
+    size = min(np.median(nodes), MAX_NODES)
+    distances = np.abs(np.log2(nodes / size)).round() + 10 * (nodes > MAX_NODES)
     column = dataset.schema.y_column
     classes = np.arange(len(nodes))
     if column is not None and column.level == "graph":

@@ -386,18 +386,20 @@ def number_text(number: float) -> str:
 
 
 def range_of_sizes(nodes: Iterable[int], most_drawn: int, noun: str = "node") -> str:
-    """Return the range of the graphs' nodes as a sentence after another, and that small ones are drawn.
+    """Return the range and median of the graphs' nodes as a sentence, and that small ones are drawn.
 
     The sentence holds for a sample or part too: it is about the graphs of the build.
 
     >>> range_of_sizes([14, 700, 4_994], 48)
-    ' Graphs here have 14 to 4,994 nodes; small ones are shown.'
+    ' Graphs here have 14 to 4,994 nodes, half of them at most 700; small ones are shown.'
     """
     sizes = sorted(nodes)
     if sizes[0] == sizes[-1]:
         return ""
-    choice = "; small ones are shown" * int(2 * most_drawn < sizes[len(sizes) // 2])
-    return f" Graphs here have {sizes[0]:,} to {sizes[-1]:,} {noun}s{choice}."
+    median = sizes[(len(sizes) - 1) // 2]
+    choice = "; small ones are shown" * int(2 * most_drawn < median)
+    limits = f"{sizes[0]:,} to {sizes[-1]:,} {noun}s, half of them at most {median:,}"
+    return f" Graphs here have {limits}{choice}."
 
 
 def class_name(number: int, names: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +54,12 @@ class GraphPredictions:
     nodes: I64  #: (S,) sorted nodes whose chosen keys are in ``attention_layers``
     attention_layers: tuple[ChosenKeys, ...]  #: chosen keys of each k-MIP layer
     values: F32 | None = None  #: (N,) predicted values of a node regression
+
+    def of_nodes(self, nodes: I64) -> GraphPredictions:
+        """Return the predictions for ``nodes`` (n,) of the graph, without attention."""
+        classes = None if self.classes is None else self.classes[nodes]
+        values = None if self.values is None else self.values[nodes]
+        return replace(self, classes=classes, values=values, attention_layers=())
 
 
 @dataclass(frozen=True)

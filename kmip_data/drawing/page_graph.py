@@ -18,8 +18,9 @@ from kmip_data.drawing.maps import (
     read_city_map,
     streets_longer_than_drawn,
 )
+from kmip_data.drawing.neighborhoods import NeighborhoodDataset
 from kmip_data.drawing.page_layers import ArrayPacker, Json, NamedColumn, column_layers
-from kmip_data.drawing.plottable_record import read_plottable_record
+from kmip_data.drawing.plottable_record import PlottableRecord, read_plottable_record
 from kmip_data.drawing.run_predictions import layers_of_runs
 from kmip_data.errors import UsageError
 from kmip_data.format.schema import NODE_ID, node_id_texts
@@ -137,7 +138,7 @@ def graph_of_record(
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         split = str(dataset.split_name)
         is_stored = card.splits[split].rule in {"given", "upstream"}
-        parts = part_layer("split" if is_stored else "split (made at build)", split, codes)
+        parts = part_layer("split" if is_stored else "split (drawn)", split, codes)
         layers.append(parts)
     if record.own_colors is not None:
         layers.append(record.own_colors)
@@ -169,12 +170,16 @@ def graph_of_record(
         header["of_edges"] = [packer.add_layer(layer) for layer in column_layers(of_lines, ())]
     if any(column.key == NODE_ID for column in dataset.schema.columns):
         header["ids"] = node_id_texts(data.node_id.numpy())
+    if isinstance(dataset, NeighborhoodDataset):
+        _describe_neighborhood(header, dataset, record)
     routes = record.routes()
     header["routes"] = {
         line: ((routes[edge] - middle) * scale).round(1).tolist()
         for line, edge in enumerate(first.tolist())
         if edge in routes
     }
+    if record.symbols is not None:
+        header["symbols"] = _pack_symbols(*record.symbols, packer)
     if is_one_way.any():
         header["one_way"] = packer.add(is_one_way.astype(np.uint8))
         header["ends"] = record.ends_of_edges
@@ -185,7 +190,7 @@ def graph_of_record(
         header["picture"] = _pack_picture(picture, scale, middle, packer)
     if record.metres:
         header["metre"] = scale  # page units per metre
-    header["key"] = record.key if len(dataset) > 1 else ""
+    header["key"] = record.key if len(dataset) > 1 and record.numbers is None else ""
     header["edges"] = record.edge_text
     header["target"] = record.label_name
     header["origin"] = record.position_source
@@ -199,6 +204,25 @@ def graph_of_record(
     is_class = bool(labels and labels.num_classes and not labels.shape)
     header["explore"] = {"hops": 1, "label": record.label, "is_class": is_class}
     return PageGraph(title=card.caption_title, credit=card.credit, header=header, packer=packer)
+
+
+def _pack_symbols(meaning: str, symbols: Array, packer: ArrayPacker) -> Json:
+    """Pack the letters (N,) in nodes."""
+    labels, codes = np.unique(symbols, return_inverse=True)
+    packed = packer.add(codes.astype(np.uint8))
+    return {"meaning": meaning, "labels": labels.tolist(), "codes": packed}
+
+
+def _describe_neighborhood(
+    header: Json, dataset: NeighborhoodDataset, record: PlottableRecord
+) -> None:
+    """Add the numbers of the nodes in the whole graph, and how much of it is shown."""
+    numbers = np.asarray(record.numbers).tolist()
+    header["numbers"] = numbers
+    ids = header.setdefault("ids", list(map(str, numbers)))
+    nodes = count_with_noun(dataset.degrees.shape[1], record.noun)
+    edges = record.count_edges(dataset.edge_count, dataset.loop_count)
+    header["size"] = f"{nodes}, {edges}; shown: {len(ids)} around {record.noun} {ids[0]}"
 
 
 def _record_columns(

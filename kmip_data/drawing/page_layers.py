@@ -131,7 +131,7 @@ def _column_layer(name: str, values: Array, kind: FieldKind) -> Layer:
     # The possible values; a damaged card may give a kind that the values do not have.
     distinct, codes = np.unique(values, return_inverse=True)
     labels = tuple(f"{value:g}" for value in distinct.tolist())
-    has_colors = len(distinct) <= MAX_CATEGORIES
+    has_colors = len(distinct) <= MAX_CATEGORIES and np.isfinite(distinct).all()
     if kind != "category":
         labels = FLAG_LABELS.get(kind, (f"not {name}", name))
         has_colors = bool(np.isin(distinct, (0, 1)).all())

@@ -38,7 +38,6 @@ from kmip_data.drawing.plotted_layers import (
     class_key,
     class_legend,
     label_legends,
-    rank_legend,
     value_legend,
     width_legend,
     with_quiet_majority,
@@ -97,8 +96,6 @@ def plot_records(
     license requires, ``up`` is the axis that points up, and ``labels`` has the labels of all graphs.
     Classes without a name in ``class_names`` are shown by number.
     """
-    if labels is not None and labels.values is not None and labels.values.shape[1] == 1:
-        records = sorted(records, key=lambda record: np.asarray(record.label_value).item())
     layers = _layers_of(records, class_names)
     band, legends = _legends_of(records, layers, labels)
     places = [plane_positions(record, up) for record in records]
@@ -189,8 +186,6 @@ def _legends_of(
             (shared if len(records) == 1 else column).append(legend)
         if isinstance(layer, Scale):
             column.append(value_legend(layer, sheet))
-        if labels is not None and labels.values is not None and labels.values.shape[1] > 1:
-            column.append(rank_legend(record, labels, labels.values))
         legends.append(column)
     return shared, legends
 
@@ -201,7 +196,7 @@ def _legends_of(
 def _texts_of(record: PlottableRecord) -> tuple[str, str]:
     """Return the label of a record as a headline, and its name and numbers of nodes and edges.
 
-    Without a label, or with several targets, which have a legend, the name is the headline.
+    Without a label, or with several targets, the name is the headline.
     """
     counts = f"{count_with_noun(len(record.pos), record.noun)}, {record.edge_text}"
     if record.metres and len(record.pos):
@@ -264,7 +259,7 @@ def _notes(
 def _shown_classes(records: Sequence[PlottableRecord], labels: Labels | None) -> str:
     """Return how many of the classes of graphs are drawn, if not all are."""
     shown = {record.label for record in records}
-    if labels is None or labels.counts is None or not shown < set(labels.names):
+    if labels is None or not shown < set(labels.names):
         return ""
     return f"graphs of {len(shown)} of the {len(labels.names)} classes"
 

@@ -13,6 +13,7 @@ from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.columns.position_columns import stored_positions
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, rgb_layer
 from kmip_data.drawing.molecules import draw_molecule
+from kmip_data.drawing.neighborhoods import NeighborhoodDataset
 from kmip_data.drawing.style import current_style, element_colors
 from kmip_data.format.card import Card
 from kmip_data.format.label_texts import label_text
@@ -64,6 +65,18 @@ class PlottableRecord:
     #: name and values (E,) of a number of the edges, which are as wide, if there is one
     edge_widths: tuple[str, Array] | None = None
     ends_of_edges: str = "source to target"  #: names of the two ends of a directed edge
+    #: (N,) numbers of the nodes in a graph that is too large to be drawn
+    numbers: I64 | None = None
+    #: (2, N) outgoing and incoming edges of the nodes in that graph
+    stored_degrees: I64 | None = None
+
+    @property
+    def symbols(self) -> tuple[str, Array] | None:
+        """What the letters in nodes mean, and (N,) these: marks, or triangles for the two values."""
+        if self.flags is None:
+            return self.marks
+        (name, is_up), (other, _) = self.flags.items()
+        return f"▲ {name}, ▼ {other}", np.where(is_up, "▲", "▼")
 
     def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
         """Return the layer of the nodes' classes or targets, if they have any."""
@@ -124,7 +137,8 @@ class PlottableRecord:
     @property
     def is_directed(self) -> bool:
         """True if an edge has no reverse."""
-        return bool(self.has_no_reverse().any())
+        incoming, outgoing = self.degrees()
+        return bool((incoming != outgoing).any() or self.has_no_reverse().any())
 
     def has_no_reverse(self) -> Array:
         """Return True for each edge without a reverse, bool ``(E,)``."""
@@ -134,6 +148,8 @@ class PlottableRecord:
 
     def degrees(self) -> tuple[I64, I64]:
         """Return in-degree and out-degree of each node, int64 ``(N,)``."""
+        if self.stored_degrees is not None:
+            return self.stored_degrees[1], self.stored_degrees[0]
         sources, targets = self.edge_index
         nodes = len(self.pos)
         return np.bincount(targets, minlength=nodes), np.bincount(sources, minlength=nodes)
@@ -147,9 +163,12 @@ class PlottableRecord:
     def edge_text(self) -> str:
         """Number of edges or bonds; an undirected one counts once, although it is stored twice."""
         sources, targets = self.edge_index
-        count = len(sources)
+        return self.count_edges(len(sources), int((sources == targets).sum()))
+
+    def count_edges(self, count: int, loops: int) -> str:
+        """Return the number of edges of a graph like this one, of which ``count`` are stored."""
         if not self.is_directed:
-            count = (count + int((sources == targets).sum())) // 2
+            count = (count + loops) // 2
         return count_with_noun(count, "edge" if self.bonds is None else "bond")
 
     def first_edges(self) -> I64:
@@ -220,10 +239,15 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         features = dict(zip(fields, values["x"].T, strict=True))
         own_colors = rgb_layer(features) or element_layer(fields, values["x"])
         distinct = np.unique(values["x"])
-        if len(fields) == 1 and len(distinct) == 2:
+        if len(fields) == 1 and len(distinct) == 2 and distinct[0] < 0 < distinct[1]:
             name = fields[0].partition(" [")[0]
             texts = [f"{name} {value:+g}".replace("-", "−") for value in distinct.tolist()]
             flags = {texts[side]: values["x"][:, 0] == distinct[side] for side in (1, 0)}
+    numbers = None
+    stored_degrees = None
+    if isinstance(dataset, NeighborhoodDataset):
+        numbers = values["n_id"]
+        stored_degrees = dataset.degrees[:, numbers]
     record = PlottableRecord(
         key=dataset.keys[position],
         pos=pos.astype(np.float64),
@@ -244,6 +268,8 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         marks=marks,
         ids=node_id_texts(values["node_id"]) if "node_id" in values else (),
         ends_of_edges=_ends_of_edges(dataset.card),
+        numbers=numbers,
+        stored_degrees=stored_degrees,
     )
     if record.is_picture or bonds is not None:
         return record
@@ -333,9 +359,8 @@ def _node_positions(
 
 @dataclass(frozen=True)
 class Labels:
-    """Labels of all graphs of a build, to compare a record's label with."""
+    """Classes of all graphs of a build, to compare a record's label with."""
 
-    names: tuple[str, ...]  #: names of the classes, or of the targets
-    counts: I64 | None = None  #: (C,) number of graphs of each class
-    graphs: int = 0  #: number of all graphs, of which one may have several classes
-    values: F32 | None = None  #: (G, T) targets of each graph
+    names: tuple[str, ...]  #: names of the classes
+    counts: I64  #: (C,) number of graphs of each class
+    graphs: int  #: number of all graphs, of which one may have several classes

@@ -161,12 +161,10 @@ def _bar_legend(
     numbers: Sequence[str] = (),
     *,
     colors: Array | None = None,
-    is_share: bool = False,
 ) -> Legend:
     """Return a row for each of ``names`` (C,): the name and, if there are ``values``, a bar and its number.
 
-    If there are ``colors`` (C,) of nodes, names follow a dot. The longest bar is that of the largest value, or
-    of 1 if values are shares, which have a grey bar of that length behind them.
+    If there are ``colors`` (C,) of nodes, names follow a dot. The longest bar is that of the largest value.
     """
     count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
@@ -216,11 +214,8 @@ def _bar_legend(
         # 3. Draw the bars between the longest name and the longest number.
         start = left + dot + max(extents(shown_names)) + 0.03
         end = min(BAR_END, 0.95 - max(extents(numbers)))
-        most = 1 if is_share else max(1, *values)
+        most = max(1, *values)
         bars = (end - start[0]) * values[:count] / most
-        if is_share:
-            whole = np.full(count, end - start[0])
-            axes.barh(row, whole, BAR_HEIGHT, start, color=current_style().line_color)
         bar_colors = current_style().missing if colors is None else colors[:count]
         axes.barh(row, bars, BAR_HEIGHT, start, color=bar_colors)
         for number in range(count):
@@ -309,15 +304,8 @@ def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:
 
 
 def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> list[Legend]:
-    """Return the classes or the target of all graphs with those of ``records`` marked.
-
-    Equally frequent classes and several targets have no legend for all graphs.
-    """
-    if labels is None:
-        return []
-    if labels.values is not None and labels.values.shape[1] == 1:
-        return [_target_legend(records, labels.values[:, 0])]
-    if labels.counts is None or not np.ptp(labels.counts):
+    """Return the classes of all graphs with those of ``records`` marked, unless they are equally frequent."""
+    if labels is None or not np.ptp(labels.counts):
         return []
     is_shown = np.zeros(len(labels.names), bool)
     for record in records:
@@ -328,30 +316,3 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
     names = ["▸ " * int(is_shown[label]) + labels.names[label].replace("_", " ") for label in order]
     counts = labels.counts[order]
     return [_bar_legend(heading, names, counts, [f"{count:,}" for count in counts])]
-
-
-def _target_legend(records: Sequence[PlottableRecord], values: Array) -> Legend:
-    """Return a histogram of all graphs' targets (G,) with marks above those of ``records``."""
-    known = values[np.isfinite(values)]
-    counts, ends = np.histogram(known, VALUE_BINS)
-    shown = [np.asarray(record.label_value).item() for record in records]
-    most = max(1, *counts)
-
-    def draw(axes: Axes) -> None:
-        style = current_style()
-        _draw_counts(axes, ends, counts, style.line_color, most)
-        heights = np.full(len(shown), 1.3 * most)
-        axes.plot(shown, heights, "v", color=style.text_color, clip_on=False)
-
-    name = records[0].label_name or "label"
-    return Legend(f"{name}: all {len(known):,} graphs (▾ drawn here)", draw)
-
-
-def rank_legend(record: PlottableRecord, labels: Labels, values: Array) -> Legend:
-    """Return the targets of a record, with the share of all graphs whose ``values`` (G, T) are smaller."""
-    targets = np.asarray(record.label_value).reshape(-1)
-    names = labels.names or [record.label_name or "label"]
-    numbers = [_written(target) for target in targets.tolist()]
-    ranks = (values < targets).sum(axis=0) / np.maximum(np.isfinite(values).sum(axis=0), 1)
-    heading = "bars: share of graphs below"
-    return _bar_legend(heading, names, ranks, numbers, is_share=True)

@@ -58,9 +58,9 @@ def _prediction_layers(
     if isinstance(truth, Scale):
         error = np.abs(predicted - truth.values)
         judged = error[np.isfinite(error) & (True if parts is None else parts.codes == TEST)]
-        mean = judged.mean() if len(judged) else np.nan
         nodes = count_with_noun(len(judged), "node" if parts is None else "test node")
-        note = f"{run}: mean {mean:.3g} of {nodes}"
+        mean = f"mean {judged.mean():.3g} of " if len(judged) else ""
+        note = f"{run}: {mean}{nodes}"
         return [
             Scale("absolute error", error, truth.unit, note),
             replace(truth, name="prediction", values=predicted, note=by_run),
@@ -163,6 +163,7 @@ def _error_difference(
     """Return a layer with the error (N,) of the first run minus the error of the second."""
     first, second = (np.abs(values - truth.values) for values in predicted)
     difference = first - second
-    first_better = np.mean(difference[np.isfinite(difference)] < 0) if len(difference) else 0.0
+    known = difference[np.isfinite(difference)]
+    first_better = np.mean(known < 0) if len(known) else 0.0
     note = f"absolute error of {names[0]} minus that of {names[1]}: {first_better:.1%} negative"
     return Scale("both runs", difference, truth.unit, note, center=0)

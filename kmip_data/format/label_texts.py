@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from kmip_data.arrays import Array
@@ -10,14 +11,15 @@ from kmip_data.text import class_name, number_text
 
 
 def label_text(column: Column, value: Array, names: Sequence[str]) -> str:
-    """Format the label (1,) or (C,) of a graph: class, positive labels, or targets."""
+    """Format the label (1,) or (C,) of a graph: class, positive labels, or targets; NaN is unknown."""
     if column.num_classes and not column.shape:
         return class_name(int(value), names)
     fields = column.fields or tuple(map(str, range(value.size)))
-    named = zip(fields, value.ravel(), strict=True)
+    numbers = value.ravel().tolist()
     if column.num_classes:
-        positive = [name for name, target in named if target == 1]  # NaN: unknown
+        positive = [name for name, target in zip(fields, numbers, strict=True) if target == 1]
         return "\n".join(positive) or "no positive label"
-    if value.size == 1 and not column.fields:
-        return number_text(value.item())
-    return "\n".join(f"{name}  {number_text(number)}" for name, number in named)
+    texts = ["unknown" if math.isnan(number) else number_text(number) for number in numbers]
+    if len(texts) == 1 and not column.fields:
+        return texts[0]
+    return "\n".join(f"{name}  {text}" for name, text in zip(fields, texts, strict=True))

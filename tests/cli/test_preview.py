@@ -47,6 +47,9 @@ def test_a_typical_record_has_about_the_median_size_or_fifty_nodes():
         ([7], 0),
     ):
         assert typical_records([0], Graphs(sizes)) == [wanted], sizes
+    for name in ("preview", "explore"):
+        help_text = " ".join(expect_success(name, "--help").out.split())
+        assert "of about the median size, or 50 nodes if that is less]" in help_text
 
 
 def test_missing_records_end_with_exit_code_2(sample, tmp_path):

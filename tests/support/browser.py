@@ -43,6 +43,63 @@ ACT = """<script>
 })();
 </script>"""
 
+#: Runs the script of a page: elements keep their texts, ``texts`` are all of them, and nothing is drawn.
+PAGE_IN_NODE = r"""
+{
+const { runInThisContext } = require("vm");
+const { page, actions } = JSON.parse(require("fs").readFileSync(0, "utf8"));
+
+const texts = (globalThis.texts = new Set()); // all that the page ever writes
+const keep = (nodes) => nodes.filter((node) => node?.nodes || texts.add(String(node)));
+
+// An element, or whatever else is asked of one: another element, also as the result of a call, or 1.
+function made(text = "") {
+  const own = {
+    nodes: text ? [text] : [], listeners: {}, value: "", options: [], querySelectorAll: () => [],
+    append: (...nodes) => own.nodes.push(...keep(nodes)),
+    replaceChildren: (...nodes) => (own.nodes = keep(nodes)),
+    addEventListener: (name, listener) => (own.listeners[name] = listener),
+    [Symbol.toPrimitive]: () => 1,
+  };
+  return new Proxy(made, {
+    get(_, key) {
+      if (key === "textContent") return own.nodes.map((node) => node?.textContent ?? String(node)).join("");
+      return (own[key] ??= made());
+    },
+    set(_, key, value) {
+      if (key === "textContent") own.nodes = keep([value ?? ""]);
+      else own[key] = /^(title|ariaLabel)$/.test(key) ? keep([value])[0] : value;
+      return true;
+    },
+    apply: () => made(),
+  });
+}
+
+const elements = {};
+const [header, data, script] = page.match(/(?<=<script[^>]*>).*?(?=<\/script>)/gs);
+const createElement = () => made();
+Object.assign(globalThis, {
+  window: globalThis, addEventListener() {}, requestAnimationFrame() {}, setTimeout() {}, clearTimeout() {},
+  document: {
+    body: made(), createElement, createElementNS: createElement,
+    getElementById: (id) => (elements[id] ??= made()),
+    querySelectorAll: () => [Object.assign(made(header), { nextElementSibling: made(data) })],
+  },
+  matchMedia: () => ({ addEventListener() {} }),
+  getComputedStyle: () => ({ getPropertyValue: (name) => page.match(`${name}: (.*?);`)?.[1] ?? "" }),
+  ResizeObserver: class { observe() {} },
+  location: { hash: "" },
+});
+Object.assign(document.getElementById("canvas"), { clientWidth: 1000, clientHeight: 700 });
+runInThisContext(script);
+const waiting = setInterval(async () => {
+  if (typeof document.body.dataset.state !== "string") return;
+  clearInterval(waiting);
+  console.log(JSON.stringify(await runInThisContext(`(async () => { ${actions} })()`)));
+}, 5);
+}
+"""
+
 
 def browser() -> str:
     """Return the browser, or skip."""
@@ -50,6 +107,19 @@ def browser() -> str:
     if path is None:
         pytest.skip("no chromium on this machine")
     return path
+
+
+def act_in_node(page: Path, actions: str) -> Any:
+    """Run ``actions`` as :func:`act` does, in Node.js, on elements that have nothing but texts."""
+    if shutil.which("node") is None:
+        pytest.skip("no node on this machine")
+    asked = json.dumps({"page": page.read_text("utf-8"), "actions": actions})
+    command = ["node", "-e", PAGE_IN_NODE]
+    done = subprocess.run(
+        command, input=asked, capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
 
 
 def act(page: Path, actions: str, folder: Path, *, size: tuple[int, int] = (1000, 700)) -> Any:

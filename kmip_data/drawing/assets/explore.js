@@ -140,8 +140,8 @@ function neighbourText(node) {
     const degree = columns.get(name)(node);
     return `${degree.toLocaleString("en")} ${name.replace(degree === 1 ? /s( of .*)?$/ : / of .*$/, "")}`;
   });
-  const numbers = measured && state.edges.length && state.edges.length <= 15 ? ` Numbers on edges: ${measured.name}.` : "";
-  return `${count.toLocaleString("en")} ${count === 1 ? "neighbour" : "neighbours"} by ${edges.join(" and ")}.${numbers}`;
+  const onEdges = measured && state.edges.length && state.edges.length <= 15 ? ` Numbers on edges: ${measured.name}.` : "";
+  return `${count.toLocaleString("en")} ${count === 1 ? "neighbour" : "neighbours"}${header.numbers ? " shown; " : " by "}${edges.join(" and ")}.${onEdges}`;
 }
 
 function mapLink(node) {
@@ -205,7 +205,7 @@ function search(text) {
   const isSame = (id) => id.toLowerCase() === text.trim().toLowerCase();
   let node = osm ? x.findIndex((_, i) => osm(i) === wanted) : ids.indexOf(text.trim());
   if (node < 0) node = ids.findIndex(isSame);
-  if (node < 0 && Number.isInteger(wanted) && wanted >= 0 && wanted < x.length) node = wanted;
+  if (node < 0) node = nodeNumbers.indexOf(wanted);
   if (node >= 0) show(node);
   $("query").setCustomValidity(node < 0 ? `There is no such ${header.node_noun}.` : "");
   $("query").reportValidity();
@@ -415,23 +415,11 @@ function drawFormula(pen) {
   });
 }
 
-// What else nodes can show in a letter: the sign of their only feature, or the number in the name of the one flag
-// that each of them has.
+// What else nodes show in a letter, and what the letters mean.
 function readValues() {
-  const [only] = header.columns;
-  if (header.columns.length === 1 && only.limits && only.codes && only.values.count === 2 && only.limits.least < 0 && only.limits.most > 0) {
-    const name = titleOf(only.name);
-    symbolText = `▲ ${name} ${written(only.limits.most)}, ▼ ${name} ${written(only.limits.least)}`;
-    return Array.from(x, (_, node) => (columns.get(only.name)(node) > 0 ? "▲" : "▼"));
-  }
-  const flags = header.columns.filter(({ labels, codes }) => labels && codes && labels[0] === `not ${labels[1]}`);
-  const counted = flags.map(({ name }) => name.match(/^(\d+)( or more)? (.*)/));
-  const isHot = flags.map(({ name }) => columns.get(name));
-  if (!counted.some(Boolean) || !x.every((_, node) => isHot.filter((flag) => flag(node) === 1).length === 1)) return [];
-  const others = flags.filter((_, i) => !counted[i]).map(({ name }) => name);
-  symbolText = [`numbers: ${counted.findLast(Boolean)[3]}`, ...(others.length ? [`?: ${others.join(", ")}`] : [])].join("; ");
-  const texts = counted.map((match) => (match ? match[1] + (match[2] ? "+" : "") : "?"));
-  return Array.from(x, (_, node) => texts[isHot.findIndex((flag) => flag(node) === 1)]);
+  const { meaning = "", labels, codes } = header.symbols || {};
+  symbolText = meaning;
+  return codes ? Array.from(array(codes), (code) => labels[code]) : [];
 }
 
 // Symbols inside the discs of nodes, whatever they are coloured by.

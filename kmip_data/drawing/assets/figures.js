@@ -145,7 +145,7 @@ function errorByHops(split, suffix) {
   }
   const [of, sums] = [error.codes ? (node) => error.codes[node] : columns.get(error.name), new Map()];
   for (const [node, hop] of hops) {
-    if (parts.codes[node] !== 2) continue;
+    if (parts.codes[node] !== 2 || Number.isNaN(of(node))) continue;
     const [sum, count, squares] = sums.get(hop) || [0, 0, 0];
     sums.set(hop, [sum + of(node), count + 1, squares + of(node) ** 2]);
   }
@@ -155,7 +155,7 @@ function errorByHops(split, suffix) {
     return [hop, sum / count, count, count > 1 ? Math.sqrt(variance / count) : 0];
   }).sort(([a], [b]) => a - b);
   const note = `${error.codes ? "Classes off" : "Absolute error"}, mean of the test ${header.node_noun}s by hops to the nearest one in training, ± its standard error. A paler bar stands for fewer ${header.node_noun}s.`;
-  return rows.length ? { rows, note, unit: error.codes ? "classes off" : error.unit, step: "hop" } : null;
+  return rows.length ? { rows, note, unit: error.codes ? "classes off" : error.unit ?? "", step: "hop" } : null;
 }
 
 // Of a run on many graphs whose data have distances: that between a node and what its target depends on.

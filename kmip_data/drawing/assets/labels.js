@@ -22,7 +22,7 @@ const SIDES = [
   [1, 0.5], [1, -0.5], [-1, 0.5], [-1, -0.5], [0.5, 1], [0.5, -1], [-0.5, 1], [-0.5, -1],
 ];
 const [FREE, TAKEN] = [-1, -2]; // squares near a node alone have its number
-let ranked = []; // nodes by number of neighbours
+let ranked = []; // nodes by number of neighbours; the first is described at first
 
 const degreeOf = (node) => graph.first[node + 1] - graph.first[node];
 
@@ -90,6 +90,7 @@ function drawClassNames(pen) {
 function startLabels() {
   findMiddles();
   if (header.ids) ranked = Array.from(x.keys()).sort((a, b) => degreeOf(b) - degreeOf(a));
+  if (header.numbers) ranked = [0, ...ranked.filter(Boolean)]; // the middle
   state.edges = [];
 }
 

@@ -13,7 +13,7 @@ function startLegend(layer) {
   [rangeText, kindText] = [null, ""];
   const verdict = isVerdict(layer) && `larger: ${layer.labels[WRONG]}`;
   const ringed = hasRings(layer) && `ringed: ${named("right or wrong").labels[WRONG]}, in the colour of the true class`;
-  const sizes = verdict || isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : "neighbours"}`;
+  const sizes = verdict || isSized() && !layer.levels && `larger nodes have more ${DEGREES.includes(layer.name) ? layer.name.replace(/ of .*/, "") : `neighbours${header.numbers ? " shown" : ""}`}`;
   const isNamed = layer.name === "class" && !/^(class )?\d/.test(layer.labels[0]); // names say more
   const note = layer.note !== header.target && !isNamed && layer.note;
   const greyEdges = joinsClasses(layer) && `grey edges: ends differ in ${titleOf(layer.name)}`;
@@ -104,7 +104,7 @@ function legendOfScale(layer) {
   const [first, span] = [toAxis(low), toAxis(high) - toAxis(low)];
   // Zero has no place on a logarithmic scale.
   const isApart = (value) => is_log && center === undefined && value === 0;
-  const zeros = x.reduce((sum, _, node) => sum + isApart(numbers(node)), 0);
+  const zeros = x.filter((_, node) => isApart(numbers(node))).length;
   const floor = zeros ? x.reduce((lowest, _, node) => (numbers(node) > 0 ? Math.min(lowest, numbers(node)) : lowest), Infinity) : least;
   const place = (value) => Math.min(Math.max((toAxis(value) - first) / (span || 1), 0), 1);
   const valueAt = (share) => fromAxis(first + span * share);
@@ -118,8 +118,8 @@ function legendOfScale(layer) {
   const colors = onGround(center === undefined ? header.ramp : header.diverging);
   drawing.paint(bytesOf(colors), true);
   const unit = layer.unit ? ` ${layer.unit}` : "";
-  const kinds = [zeros && `0${unit}`, missing && "no value"].filter(Boolean).join(" or ");
-  const without = kinds ? [legendRow(kinds, ink("missing"), zeros + missing, NONE)] : [];
+  const grey = [zeros && `${zeros.toLocaleString("en")} with 0${unit}`, missing && `${missing.toLocaleString("en")} without a value`].filter(Boolean).join(", ");
+  const without = grey ? [legendRow(grey, ink("missing"), "", NONE)] : [];
   if (missing === x.length) return without;
   const text = (value) => `${written(value, is_log ? Infinity : high - low)}${unit}`;
   const middle = isWhole ? Math.round(valueAt(0.5)) : valueAt(0.5);

@@ -20,7 +20,7 @@ const WORDS = { hybridisation: ["sp", "sp2", "sp3", "sp3d", "sp3d2"], chirality:
 const canvas = $("canvas");
 
 // What is loaded once, shared by all scripts of the page.
-let headers, header, array, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
+let headers, header, array, nodeNumbers, x, y, z, streets, routes, columns, layers, influence, view, drawing, turning, usual;
 let isField = false; // nodes are cells: edges would be too short to be seen
 let measured; // what edges are as wide as: name, limits, a function from the edge to its value, and the widths
 // What the reader has chosen.
@@ -41,6 +41,7 @@ async function startPage() {
   array = await readArrays(data.textContent);
   data.remove();
   [x, y] = [header.x, header.y].map(array);
+  nodeNumbers = header.numbers || [...x.keys()];
   streets = readPairs(array(header.streets));
   z = header.z && array(header.z);
   columns = new Map([...header.layers, ...header.columns].filter(({ values }) => values).map((each) => [each.name, readColumn(each, array)]));
@@ -240,10 +241,10 @@ function sizeText(sides) {
   const space = z && header.metre && sides.map((side) => written(Number((side / header.metre).toFixed(2)))).join("\u00a0×\u00a0");
   const source = header.bonds ? `bonds${columns.has("hydrogens") ? " and hydrogens" : ""} as in the data, positions by RDKit` : header.origin;
   const parts = partsOf(header.explore.split);
-  const split = parts && `split ${header.explore.split}${isMade(parts.name) ? ", drawn at build" : ""}`;
+  const split = parts && `${isDrawn(parts.name) ? "drawn " : ""}split ${header.explore.split}`;
   const halves = header.metres && "streets have the colours of their ends";
   const origin = [space && `${space}\u00a0m`, source, halves, dashed, split].filter(Boolean).join("; ");
-  return `${counted(x.length, header.node_noun)}, ${edges}${origin && `; ${origin}`}`;
+  return `${header.size ?? `${counted(x.length, header.node_noun)}, ${edges}`}${origin && `; ${origin}`}`;
 }
 
 // The length of all edges, as they are seen or, in space, before they are turned.
@@ -430,15 +431,17 @@ function oneHotLayers(described) {
     const known = codes.map((code) => (code < 0 ? members.length : code));
     for (const code of known) counts[code]++;
     const colors = () => labels.map((_, i) => (i < members.length ? hueNow(i) : ink("missing")));
-    made.push({ name, labels, codes: known, counts, note: `columns ${name}=…`, get colors() { return [colors()]; } });
+    made.push({ name: `${name}=…`, labels, codes: known, counts, note: `columns ${name}=…`, get colors() { return [colors()]; } });
   }
   return made;
 }
 
-// What is to be predicted has the name of its column in the reader's files.
+// What is to be predicted has the name of its column in the reader's files; a group of columns has that of the group.
 function titleOf(name) {
-  if (/^(class|target|label)$/.test(name) && header.target) return header.target;
+  if (header.target && /^(class|target)$/.test(name) && named(name)) return header.target;
   if (/^(edges|bonds) of an? /.test(name)) return `number of ${name.split(" ")[0]}`;
+  const group = name.replace(/=…$/, "");
+  if (group !== name) return named(group) ? `column ${group}` : group;
   return name.replace(/ \[-?[\d.]+(, |-)-?[\d.]+\]$/, ""); // without the range of a field
 }
 const capital = (text) => text[0].toUpperCase() + text.slice(1);
@@ -449,7 +452,7 @@ function readLayer(layer) {
     const labels = layer.labels.map((label) => inWords(layer.name, label));
     return { ...layer, codes: array(layer.codes), labels, get colors() { return quietMajority(layer); } };
   }
-  if (!layer.codes || layer.values.count > 2) return { ...layer, codes: undefined };
+  if (!layer.codes || layer.values.count > 2 || layer.limits.missing) return { ...layer, codes: undefined };
   // Two numbers, such as −1 and 1, are categories.
   const codes = array(layer.codes);
   const labels = Array.from(array(layer.values), (value) => `${written(value)}${layer.unit ? ` ${layer.unit}` : ""}`);
@@ -488,7 +491,7 @@ function shown(layer, node) {
 const brief = (name, value) => (PLACE.includes(name) ? value.toFixed(5) : header.bonds && WORDS[name] ? inWords(name, value) : written(value));
 
 // What the files do not have stands behind what they have.
-const isMade = (name) => name.endsWith("(made at build)");
+const isDrawn = (name) => name.endsWith("(drawn)");
 
 const numberOf = (node) => (header.ids ? header.ids[node] : node);
 
@@ -497,14 +500,15 @@ function describe(node) {
   const isFirst = node < 0 && ranked.length > 0;
   if (isFirst) node = ranked[0];
   const noun = capital(header.node_noun);
-  const why = isFirst ? " (no node has more neighbours)" : node === state.node ? " (held)" : "";
+  const most = header.numbers ? " (in the middle)" : " (no node has more neighbours)";
+  const why = isFirst ? most : node === state.node ? " (held)" : "";
   $("chosen").textContent = node < 0 ? "" : `${noun} ${numberOf(node)}${why}`;
   const isWide = columns.size > MANY;
   $("within").hidden = node < 0 || !isWide;
   $("left-out").textContent = "";
   if (node < 0) return $("details").tBodies[0].replaceChildren(); // what was pointed at before is named no more
   const named = new Set(layers.map((layer) => layer.name));
-  const unnamed = [...columns].filter(([name]) => !named.has(name) && !named.has(name.split("=")[0]));
+  const unnamed = [...columns].filter(([name]) => !named.has(name) && !named.has(name.replace(/=.*/, "=…")));
   // Of many columns those that are not 0, or that are searched.
   const text = $("within").value;
   const isZero = ([, column]) => column(node) === 0;
@@ -514,10 +518,10 @@ function describe(node) {
   const docs = Object.entries(header.docs || {}).filter(([name, doc]) => doc && columns.has(`${name} 0`)).map(([name, doc]) => `${name}: ${doc}.`);
   if (zeros && !text) docs.unshift(`${zeros.toLocaleString("en")} other ${zeros === 1 ? "column is" : "columns are"} 0.`);
   $("left-out").textContent = docs.join(" ");
-  const told = (made) => layers.filter(({ name }) => isMade(name) === made && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), made]);
-  const exact = (name) => (columns.has(name) ? String(columns.get(name)(node)) : "");
+  const told = (last) => layers.filter(({ name }) => isDrawn(name) === last && isSearched(name, text)).map((layer) => [layer.name, shown(layer, node), last]);
+  const exact = (name) => String(columns.get(name)?.(node) ?? "").replace("NaN", "");
   const rows = [
-    ...(header.ids && isSearched("number", text) ? [["number", node, false]] : []),
+    ...(header.ids && isSearched("number", text) ? [["number", nodeNumbers[node], false]] : []),
     ...told(false),
     ...others.map(([name, column]) => [name, brief(name, column(node)), column(node) === 0]),
     ...told(true),

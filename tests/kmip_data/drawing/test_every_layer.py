@@ -288,7 +288,7 @@ def test_a_cell_of_a_minefield_shows_its_number_of_mines_if_it_is_known(tmp_path
     swatches = [[int(byte) for byte in re.findall(r"\d+", text)] for text in shown["swatches"]]
     empty, mine = (max(color) - min(color) for color in swatches)
     assert empty < 10 < 100 < mine, "most cells are grey, the others have their colour"
-    assert shown["symbolText"] == "numbers: mines beside; ?: number hidden"
+    assert shown["symbolText"] == "number of mines beside; ?: number hidden"
     texts = np.array(["?", "0", "1", "2", "3", "4", "5+"])
     assert shown["texts"] == texts[dataset[0].x.numpy().argmax(axis=1)].tolist()
 
@@ -313,7 +313,7 @@ def test_a_node_shows_the_sign_of_its_only_feature(tmp_path):
         size=(1280, 900),
     )
     assert len(shown["colors"]) == 1, "a second colour would look like a value"
-    assert shown["symbolText"] == "▲ spin 1, ▼ spin −1"
+    assert shown["symbolText"] == "▲ spin +1, ▼ spin −1"
     low, *_, high = shown["ends"]
     assert low.replace("≤ −", "") == high.replace("≥ ", ""), "both ends are written alike"
     spins = dataset[0].x.numpy().reshape(-1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from support.browser import act
+from support.browser import act, act_in_node
 from support.drawn_pages import page_columns, read_page
 from torch_geometric.data import Data
 
@@ -92,6 +94,59 @@ def test_each_column_of_the_page_has_the_values_of_the_record(seed, classes, tmp
         is_layer = name in {*layer_names, "influence"}
         np.testing.assert_array_equal(page.pop(f"column {name}" if is_layer else name), values)
     assert not page
+
+
+#: The legend of each way to colour, and all texts, with each node pointed at and held.
+TEXTS = """
+const legends = {};
+for (const { value, textContent } of $("by").nodes.flatMap((group) => group.nodes)) {
+  $("by").value = String(value);
+  $("by").listeners.change();
+  legends[textContent] = $("legend").textContent;
+  for (const node of x.keys()) {
+    hover(...placeOf(node));
+    hold(node);
+    hold(-1);
+  }
+}
+return [legends, [...texts]];
+"""
+
+
+def test_gaps_are_counted_and_no_text_is_an_undefined_value(tmp_path):
+    numbers = torch.arange(NODES) / 3
+    columns = {
+        "plain": numbers - 5,
+        "logarithmic": torch.exp(numbers) * (numbers > 2),  # the first seven are 0
+        "two": torch.arange(NODES) % 2.0,
+        "equal": torch.ones(NODES),
+        "y": torch.sqrt(numbers),
+    }
+    for values in columns.values():
+        values[-5:] = torch.nan
+    ring = torch.arange(NODES)
+    masks = {"train_mask": ring < 20, "val_mask": ring == 20, "test_mask": ring > 20}
+    edges = torch.stack([ring, ring.roll(1)])
+    graph = Data(edge_index=edges, num_nodes=NODES, **columns, **masks)
+    build = kmip_data.save([graph], tmp_path / "build", task="regression", label="y")
+    dataset = ShardedDataset(build)
+    runs = [(f"any/{model}/a", numbers.numpy()) for model in ("gcn", "gps-kmip")]
+    answers = [
+        GraphPredictions(name, dataset.split_name, None, "", np.arange(0), (), values=values)
+        for name, values in runs
+    ]
+    page = tmp_path / "page.html"
+    write_explorer_page([(graph_of_record(dataset, 0, runs), *answers)], (), page)
+    legends, texts = act_in_node(page, TEXTS)
+
+    assert not [text for text in texts if re.search("nan|undefined|null", text, re.IGNORECASE)]
+    assert any(
+        text.startswith("True target 0.577, in training; gcn predicts 0.333: off by")
+        for text in texts
+    )
+    for name in ("plain", "two", "equal", "target", "absolute error", "both runs"):
+        assert legends[name].endswith("5 without a value")
+    assert "7 with 0, 5 without a value" in legends["logarithmic"]
 
 
 def test_many_columns_can_be_searched_and_zeros_are_left_out(tmp_path):
@@ -208,7 +263,7 @@ def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_pat
           const rows = [...document.querySelectorAll("#legend > button[data-bin]")];
           legends[option.textContent] = rows.map((row) => row.children[1].textContent);
         }
-        const towns = named("town");
+        const towns = named("town=…");
         colorBy(towns);
         drawNow();
         const { width, height } = canvas;
@@ -256,32 +311,38 @@ def test_a_browser_colours_a_flag_as_two_values_and_finds_a_node_by_name(tmp_pat
     }
 
 
-def test_a_browser_shows_columns_with_names_of_layers(tmp_path):
-    ring = torch.arange(NODES)
-    graph = Data(edge_index=torch.stack([ring, ring.roll(1)]), num_nodes=NODES)
-    graph.y = ring / 7
-    for number, name in enumerate(("target", "prediction", "attention", "class", "error")):
-        graph[name] = 1000.0 * (number + 1) + ring
-    build = kmip_data.save([graph], tmp_path / "build", task="regression", label="y")
-    page_of(build, tmp_path / "page.html")
-    shown = act(
-        tmp_path / "page.html",
+@pytest.mark.parametrize("is_file", [True, False])
+@pytest.mark.parametrize("is_class", [True, False])
+def test_a_feature_called_like_a_target_keeps_its_name(is_class, is_file, tmp_path, monkeypatch):
+    numbers = np.arange(NODES)
+    names = [f"p{number}" for number in numbers]
+    nodes = pd.DataFrame({"node": names, "price": numbers / 7, "target": 100.5 + numbers})
+    nodes["label"] = 200.5 + numbers
+    nodes["class"] = np.resize(["good", "bad", "fair"], NODES)
+    if is_class:
+        nodes["price"] = np.resize(["low", "high"], NODES)
+    edges = pd.DataFrame({"source": names, "target": np.roll(names, 1)})
+    tables = {"nodes": nodes, "edges": edges}
+    build = kmip_data.save(tables, tmp_path / "build", label="price", undirected=True)
+    if is_file:  # its columns have names
+        monkeypatch.setattr(type(build.card), "sources", "prices.csv")
+    page = tmp_path / "page.html"
+    write_explorer_page([(graph_of_record(ShardedDataset(build), 0), None)], (), page)
+    rows, tip = act_in_node(
+        page,
         """
-        explorer.show(3);
-        const rows = [...document.querySelectorAll("#details tbody tr")].map((row) =>
-          [row.cells[0].textContent, Number(row.cells[1].title)]);
-        const groups = [...document.querySelectorAll("#by optgroup")].map((group) =>
-          [group.label, [...group.children].map((option) => option.textContent)]);
-        return { rows: Object.fromEntries(rows), groups: Object.fromEntries(groups),
-                 story: document.getElementById("story").textContent };""",
-        tmp_path,
+        hover(...placeOf(12));
+        const textsOf = (row) => row.nodes.map((cell) => cell.textContent);
+        return [$("details").tBodies[0].nodes.map(textsOf), $("tip").textContent.split("\\n")];""",
     )
-    assert shown["story"].startswith("True target 0.429; predicted 0.571: off by 0.143.")
-    rows = shown["rows"]
-    values = [rows[name] for name in ("column target", "column prediction", "column attention")]
-    assert values == [1003, 2003, 3003]
-    assert (rows["class"], rows["error"]) == (4003, 5003)
-    assert {"class", "error", "column target"} <= {*shown["groups"]["Columns"]}
+    price = "low" if is_class else "1.71"
+    layer, renamed = ("class", "column class") if is_class else ("target", "x target")
+    title = "price" if is_file else layer
+    features = {"class": "good", "label": "213", "target": "113"}
+    features[renamed] = features.pop(layer)
+    rows = [row for row in rows if not re.match("number|split", row[0])]
+    assert sorted(map(tuple, rows)) == sorted([(title, price), *features.items()])
+    assert tip == ["p12", f"{title}: {price}"]
 
 
 def test_a_field_with_the_name_of_a_column_keeps_its_values(tmp_path):

@@ -6,8 +6,13 @@ import itertools
 
 import numpy as np
 import pytest
+import torch
+from support.browser import act_in_node
 from support.builds.learnable import streets, streets_build
+from torch_geometric.data import Data
 
+import kmip_data
+from kmip_data.drawing.explorer_page import GraphPredictions, write_explorer_page
 from kmip_data.drawing.layers import rgb_layer
 from kmip_data.drawing.page_graph import graph_of_record
 from kmip_data.drawing.plottable_record import element_layer
@@ -55,6 +60,20 @@ def test_a_single_graph_marks_its_test_nodes(tmp_path):
     assert (split["labels"][:3], split["counts"][:3]) == (("train", "val", "test"), sizes)
     with pytest.raises(UsageError, match="record 1"):
         graph_of_record(ShardedDataset(streets_build(tmp_path / "again")), 1)
+
+
+def test_a_page_does_not_say_when_a_split_was_drawn(tmp_path):
+    """It may be older or younger than the build: training also draws splits."""
+    graph = Data(edge_index=torch.tensor([[0, 1], [1, 0]]), num_nodes=40, y=torch.arange(40) % 2)
+    dataset = ShardedDataset(kmip_data.save([graph], tmp_path / "build"))
+    split = dataset.split_name
+    answer = GraphPredictions("any/gcn/a", split, graph.y.numpy(), "", np.arange(0), ())
+    page = graph_of_record(dataset, 0, [(answer.run, answer.classes)])
+    write_explorer_page([(page, answer)], (), tmp_path / "page.html")
+    texts = act_in_node(tmp_path / "page.html", "return [...texts];")
+    assert any(text.endswith(f"; drawn split {split}") for text in texts)
+    assert "split (drawn)" in texts
+    assert not any(" at build" in text for text in texts)
 
 
 def test_a_run_is_judged_by_test_nodes_alone(tmp_path):

@@ -383,24 +383,6 @@ def test_a_pair_of_directed_edges_has_the_larger_number():
     assert both.values_of_pairs(values[:2], "number").tolist() == [1], "undirected, stored twice"
 
 
-def test_bars_below_graphs_of_different_width_have_one_scale(monkeypatch, tmp_path):
-    """Formulas are as wide as their molecules; bars of equal values are equally long."""
-    records = []
-    for smiles in ("CC", "CCCCCCCCCC"):
-        molecule = molecule_from_smiles(smiles)
-        atoms = atoms_from_features(ATOM_FIELDS, molecule.x)
-        bonds = np.zeros(molecule.edge_index.shape[1], np.int64)
-        pos = draw_molecule(atoms, molecule.edge_index, bonds)[1]
-        record = PlottableRecord("a", pos, None, molecule.edge_index, atoms=atoms, bonds=bonds)
-        records.append(replace(record, label="a  1\nb  1", label_value=np.array([1.0, 1.0])))
-    labels = Labels(("a", "b"), values=np.float32([[0, 0], [1, 1], [2, 2]]))
-    page = page_of(monkeypatch, tmp_path, records, labels=labels)
-    panels = [panel for panel in page.child_axes if panel.patches]
-    lengths = [[bar.get_window_extent().width for bar in panel.patches] for panel in panels]
-    assert len(lengths) == 2
-    np.testing.assert_allclose(lengths[0], lengths[1])
-
-
 def test_texts_stand_next_to_a_high_graph_and_above_others(monkeypatch, tmp_path):
     heading, graphs, legends = {}, {}, {}
     for height in (0.8, 2.5):
@@ -595,36 +577,6 @@ def test_a_label_is_marked_in_the_distribution_of_all_labels(monkeypatch, tmp_pa
     assert marked(some, two)[0] == ["▸ a", "c", "b"]
     equal = page_of(monkeypatch, tmp_path, [one] * 2, labels=replace(two, counts=np.full(3, 4)))
     assert not any("drawn here" in text for text in texts_of(equal)), "equal bars say nothing"
-
-
-def test_targets_are_ranked_among_those_of_all_graphs(monkeypatch, tmp_path):
-    value = replace(
-        random_record(5, 2, classes=0), label="2", label_value=np.array(2.0), label_name="gap"
-    )
-    several = replace(value, label="x  10\ny  1", label_value=np.array([10.0, 1.0]))
-    labels = Labels(("x", "y"), values=np.float32([[0, 1]] * 9 + [[10, 1]]))
-    panel = page_of(monkeypatch, tmp_path, [several], labels=labels).child_axes[0]
-    assert texts_of(panel) == ["x", "y", "10", "1"]
-    lengths = np.array([bar.get_width() for bar in panel.patches]).reshape(2, 2)
-    np.testing.assert_allclose(lengths[1] / lengths[0], [0.9, 0], err_msg="before all of it")
-
-    # A single target has a histogram of all graphs, and a mark for each that is shown.
-    other = replace(value, label="8", label_value=np.array([8.0]))
-    labels = Labels((), values=np.float32([[1], [2], [4], [9]]))
-    page = page_of(monkeypatch, tmp_path, [other, value], labels=labels)
-    names = [text.get_text() for text in page.texts if text.get_text().startswith("gap: ")]
-    assert names[-2:] == ["gap: 2", "gap: 8"], "in the order of the marks"
-    panel = page.child_axes[0]
-    assert sum(bar.get_height() for bar in panel.patches) == 4
-    assert panel.patches[0].get_x() == 1
-    (marks,) = panel.lines
-    assert marks.get_xdata().tolist() == [2, 8]
-    for values in ([[5], [5]], [[np.nan], [np.nan]], [[2], [np.nan]]):  # constant, or none known
-        labels = Labels(("gap",), values=np.float32(values))
-        page = page_of(monkeypatch, tmp_path, [replace(value, label="gap  2")], labels=labels)
-        known = int(np.isfinite(values).sum())
-        assert f"gap: all {known} graphs (▾ drawn here)" in texts_of(page)
-        assert "gap: gap, 2" not in texts_of(page)
 
 
 def test_nodes_without_classes_show_the_direction_of_their_edges(monkeypatch, tmp_path):
