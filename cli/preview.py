@@ -28,10 +28,8 @@ from kmip_data.files.folder_marker import PICTURE_NAME
 from kmip_data.runtime.progress import print_status
 
 if TYPE_CHECKING:
-    from kmip_data.arrays import Array
     from kmip_data.builds.home import Build, Home
     from kmip_data.drawing.plottable_record import Labels
-    from kmip_data.format.schema import Column
     from kmip_data.reading.dataset import ShardedDataset
     from kmip_data.reading.numpy_records import Records
 
@@ -181,17 +179,6 @@ def label_distribution(dataset: ShardedDataset | Records) -> Labels | None:
     return Labels(tuple(facts.class_names), np.array(facts.class_counts), graphs)
 
 
-def label_values(dataset: ShardedDataset | Records, column: Column) -> Array:
-    """Return the labels of all graphs."""
-    import numpy as np
-
-    from kmip_data.reading.numpy_records import Records
-
-    if isinstance(dataset, Records):
-        return dataset.graph_column_values(column)
-    return np.asarray(getattr(dataset, column.attribute).numpy())
-
-
 def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> list[int]:
     """Return for each position a near one of about the median size, and of a class not yet shown.
 
@@ -202,9 +189,11 @@ def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> 
     import numpy as np
 
     from kmip_data.drawing.neighborhoods import NeighborhoodDataset
+    from kmip_data.reading.numpy_records import Records
 
     if isinstance(dataset, NeighborhoodDataset):
-        return dataset.typical_positions(positions)
+        chosen: list[int] = dataset.typical_positions(positions)
+        return chosen
     if len(dataset) < 2:
         return positions
     nodes = np.maximum(dataset.nodes, 1)
@@ -213,12 +202,16 @@ def typical_records(positions: list[int], dataset: ShardedDataset | Records) -> 
     column = dataset.schema.y_column
     classes = np.arange(len(nodes))
     if column is not None and column.level == "graph":
-        values = label_values(dataset, column).reshape(len(nodes), -1)
+        if isinstance(dataset, Records):
+            values = dataset.graph_column_values(column)
+        else:
+            values = getattr(dataset, column.attribute).numpy()
+        values = values.reshape(len(nodes), -1)
         classes = np.nan_to_num(values).argmax(axis=1)
         if values.shape[1] == 1:
             ranks = values[:, 0].argsort().argsort()
             classes = values[:, 0] if column.num_classes else ranks * len(positions) // len(ranks)
-    chosen: list[int] = []
+    chosen = []
     for position in positions:
         is_shown = np.isin(classes, classes[chosen])
         away = np.abs(np.arange(len(nodes)) - position) / len(nodes)

@@ -135,17 +135,17 @@ def draw_field(
         edgecolors=current_style().background_color,
         linewidth=is_part,
     )
-    if is_part and record.marks:
+    if is_part and record.symbols:
         for node in nodes:
             axes.text(
                 *pos[node],
-                record.marks[1][node],
+                record.symbols[1][node],
                 ha="center",
                 va="center_baseline",
-                alpha=UNKNOWN if record.marks[1][node] == "?" else 1,
+                alpha=UNKNOWN if record.symbols[1][node] == "?" else 1,
                 fontsize=NOTE_FONT_SIZE,
             )
-    if record.marks:
+    if record.symbols:
         corner = pos[is_marked].min(axis=0) - 0.5
         sides = np.ptp(pos[is_marked], axis=0) + 1
         axes.add_patch(
@@ -201,8 +201,9 @@ def draw_graph(
     if record.edge_index.size and has_edges(record):
         _add_edges(axes, record, layer, colors, outlines, places[:, :2], np.sqrt(areas) / 2)
     markers: dict[str, Any] = {"o": slice(None)}
-    if record.flags is not None:
-        markers = dict(zip("^v", (flag[order] for flag in record.flags.values()), strict=True))
+    if record.symbols and "▲" in record.symbols[1]:
+        is_up = record.symbols[1][order] == "▲"
+        markers = {"^": is_up, "v": ~is_up}
     for marker, drawn in markers.items():
         axes.scatter(
             *pos[drawn].T,

@@ -16,10 +16,9 @@ from kmip_data.arrays import F32, F64, I64, U8, Array
 from kmip_data.builds.home import Build
 from kmip_data.drawing.graph_panels import BORDER, set_limits
 from kmip_data.drawing.layers import Categories, Layer, Scale, class_layer, part_layer
-from kmip_data.drawing.pictures import Cell, draw_cells, is_high
+from kmip_data.drawing.pictures import Cell, draw_cells
 from kmip_data.drawing.plotted_layers import (
     Legend,
-    class_histogram,
     class_key,
     class_legend,
     node_colors,
@@ -51,8 +50,6 @@ MAX_GROUND_POINTS = 10_000
 MAX_MENDED_POINTS = 200
 MAX_DETOUR = 1.25  #: street length relative to the straight line above which a street is dashed
 DASHES = (2.6, (2.0, 1.2))  #: offset and pattern in line widths; begins in the middle of a gap
-COLUMN_LINES = 12  #: lines of text that a histogram next to a high map is high
-BAND_LINES = 7  #: the same above a wide map
 SAMPLE_WIDTH = 0.4  #: inches of a sample of a line or area
 MIN_DOT, MAX_DOT = 0.7, 3.0  #: points across an intersection
 
@@ -301,12 +298,15 @@ def draw_map(city: CityMap, layers: Sequence[Categories], path: Path, summary: s
         titles = [("", ". ".join([f"Colour: {layers[0].name}, {layers[0].note}", *notes]))]
         footer = [footer[0], city.credit]
     shape = 2 * BORDER + (1 - 2 * BORDER) * up / across
-    histogram_lines = COLUMN_LINES if is_high(len(layers), shape) else BAND_LINES
     cells = [
         Cell(
             *title,
             {"": partial(draw, layer=layer)},
-            _legends(city, layer, histogram_lines),
+            [
+                class_key("classes", [layer])
+                if layer.is_ordered
+                else class_legend("intersections", layer)
+            ],
             (1.0, shape),
         )
         for layer, title in zip(layers, titles, strict=True)
@@ -373,20 +373,6 @@ def edge_line_with_gaps(pos: Array, edges: I64) -> Array:
     line = np.full((edges.shape[1], 3, pos.shape[1]), np.nan, dtype=pos.dtype)
     line[:, :2] = pos[edges.T]
     return line.reshape(-1, pos.shape[1]).T
-
-
-def _legends(city: CityMap, layer: Categories, lines: float) -> list[Legend]:
-    """Return the counts of classes; ordered ones are equally frequent and have a key and a histogram.
-
-    ``lines`` is the height of the histogram in lines of text.
-    """
-    if not layer.is_ordered:
-        return [class_legend("intersections", layer)]
-    heading = f"intersections by distance in {city.unit}"
-    return [
-        class_key("classes", [layer]),
-        class_histogram(heading, layer, city.eccentricity, lines),
-    ]
 
 
 def _key_of_marks(city: CityMap, layer: Categories, has_dashes: bool) -> Legend:

@@ -114,8 +114,8 @@ def plot_records(
         if is_field(record):
             draw = partial(draw_field, record=record, layer=layers[number][-1])
             panels = {"": draw}
-            if record.marks:
-                panels[f"the marked part: {record.marks[0]}"] = partial(draw, is_part=True)
+            if record.symbols:
+                panels[f"the marked part: {record.symbols[0]}"] = partial(draw, is_part=True)
         elif not record.is_formula:
             draw = partial(draw_graph, number=number, sheet=[*zip(records, places, strict=True)])
             views = layers[number]
@@ -243,8 +243,8 @@ def _notes(
         facts.append("dashed: aromatic")
     if any(record.is_formula for record in records):
         facts.append("carbon has no letter")
-    if records[0].flags is not None:
-        facts.append("triangles point up for {}, down for {}".format(*records[0].flags))
+    if records[0].symbols and "▲" in records[0].symbols[1]:
+        facts.append(records[0].symbols[0])
     layer = layers[0][-1]
     if isinstance(layer, Scale):
         if layer.note:

@@ -58,10 +58,9 @@ class PlottableRecord:
     metres: bool = False  #: True if positions are in metres
     own_colors: Layer | None = None  #: colours that the nodes have as features, or their elements
     ids: Sequence[str] = ()  #: (N,) names of the nodes in the user's files, if there are any
-    #: the two values of the only feature, and where nodes have them, bool (N,)
-    flags: Values | None = None
-    #: meaning of the marks, and (N,) the number in the name of the one flag that each node has
-    marks: tuple[str, Array] | None = None
+    #: meaning of the letters in nodes, and (N,) these: the number in the name of the one flag that each
+    #: node has, or triangles for the two signs of the only feature
+    symbols: tuple[str, Array] | None = None
     #: name and values (E,) of a number of the edges, which are as wide, if there is one
     edge_widths: tuple[str, Array] | None = None
     ends_of_edges: str = "source to target"  #: names of the two ends of a directed edge
@@ -69,14 +68,6 @@ class PlottableRecord:
     numbers: I64 | None = None
     #: (2, N) outgoing and incoming edges of the nodes in that graph
     stored_degrees: I64 | None = None
-
-    @property
-    def symbols(self) -> tuple[str, Array] | None:
-        """What the letters in nodes mean, and (N,) these: marks, or triangles for the two values."""
-        if self.flags is None:
-            return self.marks
-        (name, is_up), (other, _) = self.flags.items()
-        return f"▲ {name}, ▼ {other}", np.where(is_up, "▲", "▼")
 
     def truth_layer(self, class_names: Sequence[str]) -> Layer | None:
         """Return the layer of the nodes' classes or targets, if they have any."""
@@ -232,17 +223,16 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         atoms = atoms_from_features(fields, values["x"]) or ()
         bonds = bond_types_from_features(fields, values["edge_attr"])
     own_colors = None
-    flags = None
-    marks = None
+    symbols = None
     if fields:
-        marks = numbers_of_flags(fields, values["x"])
+        symbols = numbers_of_flags(fields, values["x"])
         features = dict(zip(fields, values["x"].T, strict=True))
         own_colors = rgb_layer(features) or element_layer(fields, values["x"])
         distinct = np.unique(values["x"])
         if len(fields) == 1 and len(distinct) == 2 and distinct[0] < 0 < distinct[1]:
             name = fields[0].partition(" [")[0]
-            texts = [f"{name} {value:+g}".replace("-", "−") for value in distinct.tolist()]
-            flags = {texts[side]: values["x"][:, 0] == distinct[side] for side in (1, 0)}
+            low, high = (f"{name} {value:+g}".replace("-", "−") for value in distinct.tolist())
+            symbols = f"▲ {high}, ▼ {low}", np.where(values["x"][:, 0] > 0, "▲", "▼")
     numbers = None
     stored_degrees = None
     if isinstance(dataset, NeighborhoodDataset):
@@ -264,8 +254,7 @@ def read_plottable_record(dataset: ShardedDataset | Records, position: int) -> P
         label_value=label_value,
         metres=schema.is_in_metres,
         own_colors=own_colors,
-        flags=flags,
-        marks=marks,
+        symbols=symbols,
         ids=node_id_texts(values["node_id"]) if "node_id" in values else (),
         ends_of_edges=_ends_of_edges(dataset.card),
         numbers=numbers,

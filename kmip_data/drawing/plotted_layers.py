@@ -15,7 +15,6 @@ from kmip_data.drawing.plottable_record import Labels, PlottableRecord
 from kmip_data.drawing.style import (
     LETTERS_PER_INCH,
     NOTE_FONT_SIZE,
-    PLAIN_NUMBER,
     Axes,
     current_style,
     diverging_colors,
@@ -33,7 +32,6 @@ BAR_HEIGHT = 0.35  #: relative to the distance of bars
 DOT = 0.17  #: inches from a dot to its name
 SAMPLE_STEP = 1.2  #: inches from one sample of the width of edges to the next
 NAME_END, BAR_END = 0.55, 0.7  #: of the longest name and bar, relative to the width of a column
-CLASS_BINS = 40  #: bars of a histogram of classes
 VALUE_BINS = 14  #: bars of a histogram
 HISTOGRAM_LINES = 3.6  #: lines of text that a histogram is high
 TICK_LINES = 1.2  #: lines of the numbers below it
@@ -116,9 +114,8 @@ def class_legend(heading: str, layer: Categories) -> Legend:
     counts = np.array(layer.counts)
     order = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     names = [layer.labels[code] for code in order]
-    numbers = [f"{count:,}" for count in counts[order]]
     colors = np.array(layer.colors)[order]
-    return _bar_legend(heading, names, counts[order], numbers, colors=colors)
+    return _bar_legend(heading, names, counts[order], colors)
 
 
 def class_key(heading: str, sheet: Sequence[Categories]) -> Legend:
@@ -129,43 +126,17 @@ def class_key(heading: str, sheet: Sequence[Categories]) -> Legend:
     return _bar_legend(heading, names, colors=np.array(layer.colors)[codes])
 
 
-def class_histogram(heading: str, layer: Categories, values: Array, lines: float) -> Legend:
-    """Return a histogram of the nodes' ``values`` (N,), whose bars are divided into classes by colour.
-
-    ``lines`` is its height in lines of text.
-    """
-    values = values.astype(np.float64)
-    room = 0.15 * np.ptp(values) or 1.0  # for the counts on the right
-
-    def draw(axes: Axes) -> None:
-        groups = [values[layer.codes == code] for code in range(len(layer.labels))]
-        axes.hist(groups, bins=CLASS_BINS, stacked=True, color=layer.colors)
-        # Counts stand on their lines, behind the bars.
-        axes.set(xlim=(values.min(), values.max() + room), axisbelow=True)
-        axes.grid(axis="y", color=current_style().line_color, linewidth=0.5)
-        axes.spines[:].set_visible(False)
-        axes.tick_params(axis="y", length=0, pad=0, labelleft=False, labelright=True)
-        for label in axes.get_yticklabels():
-            label.set(ha="right", va="bottom")
-        for axis in (axes.xaxis, axes.yaxis):
-            axis.get_major_locator().set_params(nbins=5)
-            axis.set_major_formatter(PLAIN_NUMBER)
-
-    return Legend(heading, draw, fixed_lines=lines)
-
-
 def _bar_legend(
     heading: str,
     names: Sequence[str],
     values: Array | None = None,
-    numbers: Sequence[str] = (),
-    *,
     colors: Array | None = None,
 ) -> Legend:
     """Return a row for each of ``names`` (C,): the name and, if there are ``values``, a bar and its number.
 
     If there are ``colors`` (C,) of nodes, names follow a dot. The longest bar is that of the largest value.
     """
+    numbers = [] if values is None else [f"{value:,}" for value in values]
     count = min(len(names), MAX_BARS)
     if len(names) > MAX_BARS:
         heading = f"{heading}, {MAX_BARS} of {len(names)}"
@@ -267,12 +238,16 @@ def _histogram(layer: Scale) -> tuple[Array, Array]:
 def _draw_histogram(axes: Axes, layer: Scale, most: int) -> None:
     """Draw the number of nodes by value as equally wide bars; those at open ends have what lies beyond.
 
-    A bar of ``most`` nodes fills the panel.
+    A bar of ``most`` nodes fills the panel, and the largest has its number.
     """
     limits = layer.limits
     ends, counts = _histogram(layer)
     colors = _scalar_mappable(limits).to_rgba((ends[1:] + ends[:-1]) / 2)
-    _draw_counts(axes, np.arange(VALUE_BINS + 1) - 0.5, counts, colors, most)
+    bars = axes.bar(np.arange(VALUE_BINS), counts, 0.94, color=colors)
+    texts = [f"{count:,}" * int(count == max(counts)) for count in counts]
+    axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
+    axes.set(yticks=[], ylim=(0, 1.35 * max(1, most)), xlim=(-0.5, VALUE_BINS - 0.5))
+    axes.spines[:].set_visible(False)
     names = [_written(end) for end in ends[1:-1]]
     if limits.least < limits.low and counts[0]:
         names[0] = f"≤ {names[0]}"
@@ -284,15 +259,6 @@ def _draw_histogram(axes: Axes, layer: Scale, most: int) -> None:
     else:  # the first and last limit, and the middle, where colours turn
         half = len(names) // 2
         axes.set_xticks(ticks[::half], names[::half])
-
-
-def _draw_counts(axes: Axes, ends: Array, counts: Array, colors: Any, most: int) -> None:
-    """Draw counts (B,) as bars between ``ends`` (B+1,), of which the largest has its number."""
-    bars = axes.bar(ends[:-1], counts, 0.94 * np.diff(ends), color=colors, align="edge")
-    texts = [f"{count:,}" * int(count == max(counts)) for count in counts]
-    axes.bar_label(bars, texts, fontsize=NOTE_FONT_SIZE)
-    axes.set(yticks=[], ylim=(0, 1.35 * max(1, most)), xlim=(ends[0], ends[-1]))
-    axes.spines[:].set_visible(False)
 
 
 def _label_ticks(axes: Axes, ticks: Array, names: Sequence[str]) -> None:
@@ -314,5 +280,4 @@ def label_legends(records: Sequence[PlottableRecord], labels: Labels | None) -> 
     heading = f"{records[0].label_name or 'label'}: all {labels.graphs:,} graphs (▸ drawn here)"
     order = np.argsort(-labels.counts)
     names = ["▸ " * int(is_shown[label]) + labels.names[label].replace("_", " ") for label in order]
-    counts = labels.counts[order]
-    return [_bar_legend(heading, names, counts, [f"{count:,}" for count in counts])]
+    return [_bar_legend(heading, names, labels.counts[order])]

@@ -442,7 +442,7 @@ def test_nodes_of_a_lattice_without_edges_are_cells_and_most_of_them_pale(monkey
     """The middle is drawn again with marks; the class of most nodes is pale in cells and legend."""
     record = lattice_record(40, periodic=False)
     y = (np.arange(1_600) % 5 == 0).astype(np.int64)
-    record = replace(record, y=y, marks=("number of mines", np.arange(1_600).astype(str)))
+    record = replace(record, y=y, symbols=("number of mines", np.arange(1_600).astype(str)))
     monkeypatch.setattr(graph_panels, "MAX_EDGES", {2: 100, 3: 100})
     page = page_of(monkeypatch, tmp_path, [record], class_names=["empty", "mine"])
     legend, field, part = page.child_axes
@@ -701,12 +701,12 @@ def test_arrows_bend_around_other_nodes(between, shift):
 
 
 def test_the_two_values_of_an_only_feature_are_triangles(monkeypatch, tmp_path):
-    flags = {"spin +1": np.arange(50) < 20, "spin −1": np.arange(50) >= 20}
-    record = replace(random_record(50, 2), flags=flags)
+    symbols = "▲ spin +1, ▼ spin −1", np.array(["▲"] * 20 + ["▼"] * 30)
+    record = replace(random_record(50, 2), symbols=symbols)
     page = page_of(monkeypatch, tmp_path, [record])
     dots = [each for each in page.child_axes[-1].collections if isinstance(each, PathCollection)]
     assert [len(each.get_offsets()) for each in dots] == [20, 30]
-    assert "triangles point up for spin +1, down for spin −1" in " ".join(texts_of(page))
+    assert symbols[0] in " ".join(texts_of(page))
 
 
 def test_clouds_in_metres_have_one_scale_and_stand_on_one_floor(monkeypatch, tmp_path):
