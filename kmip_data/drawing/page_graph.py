@@ -129,16 +129,16 @@ def graph_of_record(
 
     # 1. Add the layers. Classes come first, because their colours are visible on any background,
     #    unlike the nodes' own colours.
-    classes = 0 if record.y is None else int(dataset.num_classes)
-    truth = record.truth_layer([class_name(i, card.class_names) for i in range(classes)])
+    classes = range(0 if record.y is None else int(dataset.num_classes))
+    truth = record.truth_layer([class_name(i, card.class_names) for i in classes])
     layers = [truth] if truth else []
     parts = None
     if "test_mask" in data:
         masks = [data[f"{part}_mask"].numpy() for part in PART_CODES]
         codes = np.select(masks, range(len(masks)), default=len(masks)).astype(np.uint8)
         split = str(dataset.split_name)
-        is_stored = card.splits[split].rule in {"given", "upstream"}
-        parts = part_layer("split" if is_stored else "split (drawn)", split, codes)
+        is_drawn = card.splits[split].rule not in {"given", "upstream"}
+        parts = part_layer("split (drawn)" if is_drawn else "split", split, codes)
         layers.append(parts)
     if record.own_colors is not None:
         layers.append(record.own_colors)
@@ -148,17 +148,16 @@ def graph_of_record(
 
     # 2. Draw one line per pair of nodes, however many edges join them; an arrow if all go one way.
     first = record.first_edges()
-    lines = record.edge_index[:, first]
     is_one_way = record.has_no_reverse()[first]
-    lines = np.where(is_one_way, lines, np.sort(lines, axis=0))
+    ends = record.edge_index[:, first]
+    lines = np.where(is_one_way, ends, np.sort(ends, axis=0))
 
     # 3. Build the header.
     page_pos, scale, middle = _centre_and_scale(record.pos, up_axis_name(card.dataset))
     packer = ArrayPacker()
     labels = dataset.schema.y_column
-    others = _record_columns(  # ids are texts, and labels have a layer
-        dataset, data, "node", (NODE_ID, labels.key if truth and labels else "")
-    )
+    shown = NODE_ID, labels.key if truth and labels else ""  # ids are texts, labels have a layer
+    others = _record_columns(dataset, data, "node", shown)
     columns = column_layers(others, layers)
     header = _page_header(page_pos, lines, layers, columns, packer)
     if record.bonds is None and len(first):
@@ -183,7 +182,6 @@ def graph_of_record(
     if is_one_way.any():
         header["one_way"] = packer.add(is_one_way.astype(np.uint8))
         header["ends"] = record.ends_of_edges
-    header["node_noun"] = record.noun
     if record.bonds is not None:
         header["bonds"] = packer.add(record.bonds[first].astype(np.uint8))
     if picture is not None:
@@ -191,18 +189,16 @@ def graph_of_record(
     if record.metres:
         header["metre"] = scale  # page units per metre
     header["key"] = record.key if len(dataset) > 1 and record.numbers is None else ""
-    header["edges"] = record.edge_text
-    header["target"] = record.label_name
-    header["origin"] = record.position_source
-    header["about"] = card.about
+    header |= {"edges": record.edge_text, "target": record.label_name, "node_noun": record.noun}
+    options = format_parameters(card.parameters)
+    header |= {"origin": record.position_source, "about": card.about, "options": options}
     header["docs"] = {
         column.attribute: column.doc
         for column in dataset.schema.columns
         if column.shape and not column.fields
     }
-    header["options"] = format_parameters(card.parameters)
-    is_class = bool(labels and labels.num_classes and not labels.shape)
-    header["explore"] = {"hops": 1, "label": record.label, "is_class": is_class}
+    are_classes = bool(labels and labels.num_classes and not labels.shape)
+    header["explore"] = {"hops": 1, "label": record.label, "is_class": are_classes}
     return PageGraph(title=card.caption_title, credit=card.credit, header=header, packer=packer)
 
 
