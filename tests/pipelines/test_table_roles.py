@@ -611,6 +611,13 @@ def test_lists_name_whole_numbers_in_any_notation(tmp_path):
     folder = write_files(tmp_path / "t", nodes_csv=nodes, edges_csv=edges, **lists)
     params, _ = build_in_memory(folder)
     assert params.masks.tolist() == [0, 0, 0, 1, 2, 2]
+    write_files(folder, val_txt="21.0\n14.0\n")
+    with pytest.raises(DamagedInput, match="14 is in two lists"):
+        build_in_memory(folder)
+    write_files(folder, edges_csv="source,target\nv1,v2\nv2,v3\n", nodes_csv="id\nv1\nv2\nv3\n")
+    write_files(folder, train_txt="v1.0\n", val_txt="v2\n", test_txt="v3\n")
+    with pytest.raises(DamagedInput, match=r"train.txt: 1 of 1 lines name no node.*'v1.0'"):
+        build_in_memory(folder)
 
 
 def test_a_legend_is_ignored_and_classes_are_named_by_an_option(tmp_path):

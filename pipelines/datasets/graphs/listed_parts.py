@@ -25,7 +25,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 
 _KEY = "graph/split"
 _LIST_SUFFIXES = (".csv", ".json", ".tsv", ".txt")
-_DECIMALS = re.compile(r"\.0*$")
+_WHOLE_NUMBER = re.compile(r"([+-]?[0-9]+)\.0*")
 _SEVERAL_CELLS = re.compile(r"[\s,;|]")
 PartLists = Mapping[str, Mapping[str, Sequence[str]]]  #: file -> names in it, by part
 
@@ -52,11 +52,19 @@ def add_listed_parts(
 
     Raises ``DamagedInput`` if the files have parts already, or if a list has an unknown name.
     """
+    first = list(islice(graphs, 2))
+    node_ids = first[0].columns.get(NODE_ID) if len(first) == 1 else None
+    are_numbers = len(first) == 1 and (node_ids is None or node_ids.ndim == 1)
+
+    def id_of(name: str) -> str:
+        """Return a whole number in the notation of the ids, as in the tables; other names unchanged."""
+        number = _WHOLE_NUMBER.fullmatch(name)
+        return number[1] if are_numbers and number else name
+
     codes: dict[str, int] = {}
     for file, parts in lists.items():
         for part, listed in parts.items():
-            add_part(codes, file, part, listed)
-    first = list(islice(graphs, 2))
+            add_part(codes, file, part, [*map(id_of, listed)])
     attributes = findings.attributes
     if attributes.masks is not None or attributes.part_keys:
         raise DamagedInput(
@@ -68,11 +76,7 @@ def add_listed_parts(
     if len(first) == 1:
         noun = "node"
         names = _names_of_nodes(first[0])
-        # Whole numbers are one id in any notation, as in the tables.
-        ids = {name: _DECIMALS.sub("", name) for name in codes}
-        codes = {ids[name]: code for name, code in codes.items()} | codes
-        known = {*names}
-        used = {*known, *(name for name, id_ in ids.items() if id_ in known)}
+        used = {*names}
         attributes.masks = np.array([codes.get(name, NO_PART) for name in names], np.uint8)
         yield from first
     else:
@@ -85,7 +89,7 @@ def add_listed_parts(
             yield replace(graph, columns={**graph.columns, _KEY: code})
     for file, parts in lists.items():
         names = [*chain.from_iterable(parts.values())]
-        unknown = [name for name in names if name not in used]
+        unknown = [name for name in names if id_of(name) not in used]
         refuse_unknown_names(file, names, unknown, noun)
 
 
