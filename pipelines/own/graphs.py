@@ -19,7 +19,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Direction, Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.columns.values import read_columns
-from kmip_data.pipelines.own.ids import normal_ids, positions_in, row_numbers
+from kmip_data.pipelines.own.ids import positions_in, row_numbers
 from kmip_data.pipelines.own.roles import Roles
 from kmip_data.pipelines.own.table import Table
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
@@ -75,7 +75,7 @@ def graphs_of_tables(
 
     # 2. The graph of each row, and the nodes at the ends of each edge.
     ids = _node_ids(roles)
-    ends = [_ids(edges, roles.ends[0]), _ids(edges, roles.ends[1])]
+    ends = [_ids(roles, edges, roles.ends[0]), _ids(roles, edges, roles.ends[1])]
     graphs = _graphs_of_rows(roles, ids, ends[0], options, findings)
     if ids is None:
         graphs, ids, index = _nodes_of_ends(graphs, ends)
@@ -113,8 +113,8 @@ def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Tab
     """Return options whose ``feature`` has columns of nodes and edges alone, and restricts only these."""
     if "graph" not in tables:
         return options
-    names_ = {name for level, t in tables.items() if level != "graph" for name in t.column_names}
-    kept = [name for name in options.params.feature if name in {*names_, "none"}]
+    existing = {name for level, t in tables.items() if level != "graph" for name in t.column_names}
+    kept = [name for name in options.params.feature if name in {*existing, "none"}]
     return options.with_params(feature=tuple(kept))
 
 
@@ -144,9 +144,9 @@ def _direction(roles: Roles, options: ReadOptions) -> Direction | None:
     )
 
 
-def _ids(table: Table, name: str) -> pa.Array:
+def _ids(roles: Roles, table: Table, name: str) -> pa.Array:
     """Return the ids in a column; refuse empty cells."""
-    cells = normal_ids(table.columns[name])
+    cells = roles.ids.of(table, name).cells
     if cells.null_count:
         row = int(table.is_empty(name).argmax())
         raise table.error_at(row, f"{name!r} is empty", "fill in the id, or remove the line")
@@ -158,7 +158,7 @@ def _node_ids(roles: Roles) -> pa.Array | None:
     if roles.nodes is None:
         return None
     if roles.first_row is None:
-        return _ids(roles.nodes, roles.node)
+        return _ids(roles, roles.nodes, roles.node)
     return row_numbers(roles.nodes.rows, roles.first_row)
 
 
@@ -171,7 +171,7 @@ def _graphs_of_rows(
     if not any(columns.values()):
         return Graphs([_SINGLE], {level: np.zeros(t.rows, np.int64) for level, t in tables.items()})
     first = next(iter(tables))
-    cells = {level: _ids(tables[level], name) for level, name in columns.items() if name}
+    cells = {level: _ids(roles, tables[level], name) for level, name in columns.items() if name}
     distinct = pc.unique(cells[first])
     if first == "graph" and len(distinct) < tables[first].rows:
         row = int(np.flatnonzero(_repeats(cells[first]))[0])

@@ -125,7 +125,7 @@ class Readings:
     def node_keys(self, nodes: Table) -> list[str]:
         """Return the columns that may have the ids of the nodes: the given one, or all keys but targets."""
         if self.params.node:
-            return [*{self.params.node} & {*nodes.columns}]
+            return [self.params.node] if self.params.node in nodes.columns else []
         targets = names.matching(nodes.column_names, {*known_names.TABLE_LABELS} - {"label"})
         return [name for name in self.keys(nodes) if name not in targets]
 

@@ -30,7 +30,8 @@ from kmip_data.pipelines.own.readings import (
 from kmip_data.pipelines.own.table import STEM, Table
 from kmip_data.text import list_names
 
-_MIN_RIVAL = 0.1  #: fraction of the values in common from which another pair may be the ends
+#: Fraction of the most values that two columns have in common from which another pair may be the ends.
+_MIN_COMMON = 0.1
 _SIMILAR = 0.5  #: fraction of the nodes of a reading from which another one is as likely
 
 
@@ -45,6 +46,7 @@ class Roles:
     graphs: Table | None = None
     #: column with the graph of each row; empty if there is none
     graph_columns: Mapping[Level, str] = field(default_factory=dict)
+    ids: IdsOfTables = field(default_factory=IdsOfTables)
 
     @property
     def first_row(self) -> int | None:
@@ -149,14 +151,12 @@ class _RolesFinder:
     def _owners(self, edges: Table, name: str) -> list[Table]:
         """Return the other tables with a key that a column of the edges lies in."""
         ids = self.ids.of(edges, name)
-        keys = {
-            (table, key)
-            for table in self.tables
-            for key in self.readings.node_keys(table)
-            if table is not edges and self.ids.of(table, key).covered(ids) is not None
-        }
-        named = [table for table, key in keys if key == name]
-        return named or [*dict.fromkeys(table for table, _ in keys)]
+        keys: dict[Table, list[str]] = {}
+        for table in self.tables:
+            for key in self.readings.node_keys(table):
+                if table is not edges and self.ids.of(table, key).covered(ids) is not None:
+                    keys.setdefault(table, []).append(key)
+        return [table for table in keys if name in keys[table]] or [*keys]
 
     def _roles_of(self, best: Reading, readings: Sequence[Reading]) -> tuple[Roles, list[Table]]:
         """Return the roles of a reading, with all tables of edges between its nodes, and the tables used."""
@@ -255,7 +255,7 @@ class _RolesFinder:
         if not any(common.values()):
             return None
         ends = max(common, key=lambda pair: common[pair])
-        least = _MIN_RIVAL * common[ends]
+        least = _MIN_COMMON * common[ends]
         return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
@@ -314,20 +314,21 @@ class _RolesFinder:
 
     def _with_graphs_by_name(self, roles: Roles) -> Roles:
         """Return the roles with the columns of graphs that an option or a known name gives."""
-        columns: dict[Level, str] = dict(roles.graph_columns)
-        for level, table in (
-            roles.tables.items() if not columns and self.params.graph != "none" else ()
-        ):
-            used = {roles.node, *roles.ends}
-            free = [name for name in table.column_names if name not in used]
-            found = names.matching(free, known_names.GRAPH_ID_NAMES)
-            if self.params.graph:
-                name = STEM if self.params.graph == "file" else self.params.graph
-                found = [name] if name in table.columns else []
-            columns |= {level: found[0]} if found else {}
-        return replace(
-            roles, graph_columns={level: columns.get(level, "") for level in roles.tables}
-        )
+        columns: dict[Level, str] = {**roles.graph_columns}
+        if not columns and self.params.graph != "none":
+            for level, table in roles.tables.items():
+                columns[level] = self._graph_column_by_name(roles, table)
+        columns = {level: columns.get(level, "") for level in roles.tables}
+        return replace(roles, graph_columns=columns, ids=self.ids)
+
+    def _graph_column_by_name(self, roles: Roles, table: Table) -> str:
+        """Return the given column with the graph of each row, or the first with a known name."""
+        given = STEM if self.params.graph == "file" else self.params.graph
+        if given:
+            return given if given in table.columns else ""
+        used = {roles.node, *roles.ends}
+        free = [name for name in table.column_names if name not in used]
+        return next(iter(names.matching(free, known_names.GRAPH_ID_NAMES)), "")
 
 
 def _names(roles: Roles) -> set[str]:
