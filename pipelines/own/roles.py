@@ -119,9 +119,16 @@ class _RolesFinder:
         return roles
 
     def _best(self, readings: Sequence[Reading]) -> Reading:
-        """Return the likeliest reading; ask if another one is as likely."""
-        rank = max(reading.rank for reading in readings)
-        likeliest = [reading for reading in readings if reading.rank == rank]
+        """Return the likeliest reading; ask if another one is as likely.
+
+        Ends have many different ids, and the rows of edges are no nodes, as those of nodes are no graphs.
+        """
+        support = max(reading.support for reading in readings)
+        likely = [reading for reading in readings if reading.support >= _SIMILAR * support]
+        nodes = {reading.nodes for reading in likely}
+        likely = [reading for reading in likely if reading.edges not in nodes] or likely
+        rank = max(reading.rank for reading in likely)
+        likeliest = [reading for reading in likely if reading.rank == rank]
         best = max(likeliest, key=lambda reading: reading.fraction)
         rivals = [
             other
