@@ -70,14 +70,14 @@ def check_named_columns(tables: Sequence[Table], options: ReadOptions, findings:
                     found=list_names(existing, 1_000),
                     steps="add the column: a model needs it",
                 )
-            raise _unknown_column_error(tables, key, name, existing)
+            raise unknown_column_error(tables, key, name, existing)
 
 
 def _as_list(value: object) -> Sequence[str]:
     return [value] if isinstance(value, str) else value or ()  # type: ignore[return-value]
 
 
-def _unknown_column_error(
+def unknown_column_error(
     tables: Sequence[Table], key: str, name: str, existing: Sequence[str]
 ) -> UsageError:
     """Return the error for a column that no table has; it names the nearest one."""
