@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -23,14 +22,11 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     networkx_files,
     planetoid_files,
     smiles_tables,
-    table_files,
     torch_files,
     tudataset_files,
 )
 from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
-
-if os.environ.get("KMIP_DATA_OWN") == "new":
-    from kmip_data.pipelines.own import format as table_files  # type: ignore[no-redef]
+from kmip_data.pipelines.own import format as table_files
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.
 FORMATS = (
