@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,7 +24,14 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
-from kmip_data.pipelines.own.table import FILE, FOLDER, STEM, Table, table_of_arrays
+from kmip_data.pipelines.own.table import (
+    FILE,
+    FOLDER,
+    STEM,
+    Table,
+    table_of_arrays,
+    table_of_rows,
+)
 from kmip_data.pipelines.own.texts import read_text
 from kmip_data.pipelines.own.workbooks import read_workbook
 
@@ -33,6 +39,7 @@ _BYTES_PER_JSON_BYTE = 16  #: peak memory of parsing, measured with 200,000 edge
 _BLOCK_BYTES = 2**20
 _ARROW_MAGIC = b"ARROW1"  #: begins a file, and not a stream
 _PARQUET = (".parquet", ".pq")
+_TEXTS = (".csv", ".tsv", ".tab", ".txt", ".edges")
 _JSON_LINES = (".jsonl", ".ndjson")
 _ROWS_FROM_0: Any = {"row_word": "row", "lines": 0}
 _INDEX = re.compile(r"__index_level_\d+__")  #: name that pandas writes for an index without one
@@ -41,12 +48,16 @@ Reader = Callable[[Path, str, ReadOptions, Notices], Sequence[Table | TopRow]]
 
 
 def read_tables(
-    folder: Path, files: Sequence[str], options: ReadOptions, notices: Notices
+    folder: Path,
+    files: Sequence[str],
+    options: ReadOptions,
+    notices: Notices,
+    others: Sequence[Table] = (),
 ) -> list[Table]:
     """Return the tables of files; those with the same columns are one table.
 
-    A file that is no table is noted, unless it is the only one. Raises ``DamagedInput`` with the line
-    of a fault.
+    ``others`` are tables of the same dataset, which show whether a first line has names. A file that
+    is no table is noted, unless it is the only one. Raises ``DamagedInput`` with the line of a fault.
     """
     found: dict[tuple[str, str], Table | TopRow] = {}
     problems: list[NoTable] = []
@@ -60,13 +71,14 @@ def read_tables(
             notices.ignored[file] = f"no table: {error.message}"
             continue
         for table in tables:
-            if len(files) > 1 and isinstance(table, TopRow) and not table.below.rows:
+            is_alone = len(files) == 1 and not others
+            if not is_alone and isinstance(table, TopRow) and not table.below.rows:
                 notices.ignored[table.name] = "no table: it has one line"
             else:
                 found[file, table.name] = table
-    if problems and not found:
+    if problems and not found and not others:
         raise problems[0]
-    named = name_columns(found, options, notices)
+    named = name_columns(found, options, notices, others)
     return _joined(dict(zip(found, named, strict=True)))
 
 
@@ -158,11 +170,8 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
             f"{name} has no list of objects, such as [{{'source': 0, 'target': 1}}].",
             steps=f"write it with pandas: frame.to_json({name!r}, orient='records')",
         )
-    keys = dict.fromkeys(chain.from_iterable(rows))
-    options.check_memory(8 * len(keys) * len(rows), name)
-    columns = {key: [row.get(key) for row in rows] for key in keys}
     facts = {"row_word": "line", "lines": np.array(numbers)} if is_lines else _ROWS_FROM_0
-    return [table_of_arrays(name, columns, notices.ignored, **facts)]
+    return [table_of_rows(name, rows, options, notices.ignored, **facts)]
 
 
 #: Suffix -> reader; a file with any other is read as a text.
@@ -170,8 +179,14 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys((*_PARQUET, ".arrow", ".feather", ".ipc"), _read_arrow),
     **dict.fromkeys((*_JSON_LINES, ".json"), _read_json),
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), read_workbook),
-    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt", ".edges"), read_text),
+    **dict.fromkeys(_TEXTS, read_text),
 }
+
+
+def is_typed(name: str) -> bool:
+    """True for the name of a table whose cells have types, and which no other format has."""
+    suffix = Path(name.lower().removesuffix(".gz")).suffix
+    return suffix in READERS.keys() - {*_TEXTS, ".json"}
 
 
 # 2. Tables of several files.

@@ -50,7 +50,6 @@ def graphs_of_tables(
     notices = findings.notices
     tables = roles.tables
     edges, nodes = roles.edges, roles.nodes
-    has_many_graphs = any(roles.graph_columns.values())
     findings.tables.direction = _direction(roles, options)
     if nodes is not None and roles.first_row is not None:
         findings.tables.numbering = "rows-from-1" if roles.first_row else "none"
@@ -66,8 +65,8 @@ def graphs_of_tables(
             uses[level],
             options if level == "graph" else narrowed,
             findings,
-            masks_are_flags=has_many_graphs,
-            edges_have_targets=has_many_graphs and "graph" not in tables,
+            masks_are_flags=not roles.have_one_graph,
+            edges_have_targets=any(roles.graph_columns.values()) and "graph" not in tables,
         )
         for level, table in tables.items()
     }

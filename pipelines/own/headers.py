@@ -63,11 +63,15 @@ class TopRow:
 
 
 def name_columns(
-    tables: Mapping[tuple[str, str], Table | TopRow], options: ReadOptions, notices: Notices
+    tables: Mapping[tuple[str, str], Table | TopRow],
+    options: ReadOptions,
+    notices: Notices,
+    others: Sequence[Table] = (),
 ) -> list[Table]:
     """Return the tables with the names in their first rows; what stays open is a question.
 
-    The parameter ``header`` decides a single table, and each of several that is a question.
+    The parameter ``header`` decides a single table, and each of several that is a question. ``others``
+    have names already.
     """
     params = options.params
     known = {params.source, params.target, params.graph, params.group, params.node, params.smiles}
@@ -91,11 +95,12 @@ def name_columns(
 
     bodies = {**named, **{key: top.below for key, top in undecided.items()}}
     for key, top in undecided.items():
-        others = [table for other, table in islice(bodies.items(), COMPARED) if other != key]
+        known_tables = [table for other, table in islice(bodies.items(), COMPARED) if other != key]
+        known_tables += others
         has_names = given
-        if has_names is None and any(_occurs(top.cells, table) for table in others):
+        if has_names is None and any(_occurs(top.cells, table) for table in known_tables):
             has_names = False
-        elif has_names is None and _has_ids_of(top.below, others):
+        elif has_names is None and _has_ids_of(top.below, known_tables):
             has_names = True
         elif has_names is None:
             has_names = len(top.cells) > 1 and not _occurs(top.cells, top.below)

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from operator import itemgetter
 
+import numpy as np
+
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import IdsOfTables, positions_in
+from kmip_data.pipelines.own.ids import Ids, IdsOfTables, positions_in
 from kmip_data.pipelines.own.joined import stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
@@ -27,7 +29,7 @@ from kmip_data.pipelines.own.readings import (
     Reading,
     Readings,
 )
-from kmip_data.pipelines.own.table import STEM, Table
+from kmip_data.pipelines.own.table import FILE, FILE_NAME, STEM, Table
 from kmip_data.text import list_names
 
 #: Fraction of the most values that two columns have in common from which another pair may be the ends.
@@ -54,6 +56,13 @@ class Roles:
         return {ROWS_FROM_0: 0, ROWS_FROM_1: 1}.get(self.node)
 
     @property
+    def have_one_graph(self) -> bool:
+        """True if all rows of the first table are of one graph."""
+        level, table = next(iter(self.tables.items()))
+        name = self.graph_columns.get(level)
+        return not name or len(self.ids.of(table, name).distinct) < 2
+
+    @property
     def tables(self) -> dict[Level, Table]:
         """Tables by level; the first one gives the order of the graphs."""
         levels: dict[Level, Table | None] = {
@@ -75,6 +84,15 @@ def find_roles(tables: Sequence[Table], options: ReadOptions, findings: Findings
     return _RolesFinder(tables, options, findings).find()
 
 
+def with_tables(
+    roles: Roles, tables: Sequence[Table], options: ReadOptions, findings: Findings
+) -> Roles:
+    """Return roles that a reader knows, with the columns of other tables that have keys of theirs."""
+    return _RolesFinder([*roles.tables.values(), *tables], options, findings).with_tables(
+        roles, tables
+    )
+
+
 class _RolesFinder:
     def __init__(self, tables: Sequence[Table], options: ReadOptions, findings: Findings) -> None:
         self.tables = tables
@@ -92,10 +110,13 @@ class _RolesFinder:
         else:
             roles = self._edges_alone()
             used = [roles.edges]
-        for table in self.tables:
-            if all(table is not other for other in used):
-                roles = self._with_table(roles, table)
-        return self._with_graphs_by_name(roles)
+        others = [table for table in self.tables if all(table is not other for other in used)]
+        return self._with_graphs_by_name(self.with_tables(roles, others))
+
+    def with_tables(self, roles: Roles, tables: Sequence[Table]) -> Roles:
+        for table in tables:
+            roles = self._with_table(roles, table)
+        return roles
 
     def _best(self, readings: Sequence[Reading]) -> Reading:
         """Return the likeliest reading; ask if another one is as likely."""
@@ -268,13 +289,51 @@ class _RolesFinder:
             ids = self.ids.of(nodes, roles.node)
             for key in keys:
                 if ids.is_key and ids.covered(self.ids.of(table, key)) is not None:
-                    rows = self.ids.of(table, key).positions(ids.cells)
-                    return replace(roles, nodes=with_columns(nodes, table, rows, key))
-        if roles.graphs is None and graphs:
+                    return replace(roles, nodes=self._with_columns(nodes, table, key, ids))
+        if roles.graphs is not None:
+            for key in keys:
+                if ids := self._names_of_graphs(roles, self.ids.of(table, key)):
+                    return replace(roles, graphs=self._with_columns(roles.graphs, table, key, ids))
+        elif graphs:
             return replace(roles, graphs=table, graph_columns=graphs[0])
-        reason = "no column of it has ids of the other tables"
-        self.findings.notices.ignored[table.name] = reason
+        self._ignore(table)
         return roles
+
+    def _names_of_graphs(self, roles: Roles, key: Ids) -> Ids | None:
+        """Return the names of the graphs, or of their files, that a key of another table covers."""
+        table = roles.tables["graph"]
+        names = [roles.graph_columns["graph"], STEM, FILE_NAME, FILE]
+        names += [
+            name for name in self.readings.keys(table) if not self.ids.of(table, name).are_numbers
+        ]
+        columns = (self.ids.of(table, name) for name in names if name in table.columns)
+        return next((ids for ids in columns if key.covered(ids) is not None), None)
+
+    def _with_columns(self, table: Table, other: Table, key: str, ids: Ids) -> Table:
+        """Return a table with the columns of another, whose ``key`` has its ``ids``; note other rows."""
+        rows = self.ids.of(other, key).positions(ids.cells)
+        ignored = self.findings.notices.ignored
+        if without := other.rows - len(np.unique(rows[rows >= 0])):
+            ignored[f"rows of {other.name}"] = f"{without:,} without a row in {table.name}"
+        if missing := np.flatnonzero(rows < 0).tolist():
+            first = table.location(missing[0])
+            ignored[f"rows of {table.name}"] = (
+                f"{len(missing):,} without a row in {other.name}, such as {first}"
+            )
+        return with_columns(table, other, rows, key)
+
+    def _ignore(self, table: Table) -> None:
+        """Note a table without a role; refuse it if an option names a column that only it has."""
+        reason = "no column with another id in each row has ids of the other tables"
+        params = self.params
+        for name in (*params.label, *params.feature, params.group):
+            if [other for other in self.tables if name in other.columns] == [table]:
+                raise DamagedInput(
+                    f"{table.name} has the column {name!r}, but {reason}.",
+                    found=table.column_list,
+                    steps="write the id of its node, or the name of its graph or file, into each row",
+                )
+        self.findings.notices.ignored[table.name] = reason
 
     def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:
         """Return the columns whose values a key of another table has: the graph of each row."""

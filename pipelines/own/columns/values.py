@@ -71,7 +71,7 @@ def read_columns(
     facts = TableFacts(table, params, fixed)
     graph = next((name for name, use in id_uses.items() if use == "graph"), "")
     graphs = facts.of(graph) if graph and level != "graph" else None
-    others = [name for name in table.columns if name not in id_uses]
+    others = [name for name in table.column_names if name not in id_uses]
     names = [
         name for name in dict.fromkeys([*described, *others, *id_uses]) if name in table.columns
     ]
