@@ -12,6 +12,7 @@ from itertools import combinations
 from operator import itemgetter
 
 from kmip_data.columns.column_roles import Level
+from kmip_data.columns.part_masks import are_parts
 from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
@@ -279,6 +280,12 @@ class _RolesFinder:
                     return replace(roles, nodes=with_columns(nodes, table, rows, key))
         if roles.graphs is None and graphs:
             return replace(roles, graphs=table, graph_columns=graphs[0])
+        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
+        if are_parts([stem.partition(".")[0] for stem in stems]):
+            raise DamagedInput(
+                f"{table.name} may list the ids of a split, but its lines have several cells.",
+                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
+            )
         reason = "no column of it has ids of the other tables"
         self.findings.notices.ignored[table.name] = reason
         return roles
