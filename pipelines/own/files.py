@@ -7,23 +7,25 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import ipc, parquet
+from pyarrow.dataset import dataset
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import InflateError, first_problem, open_gzip
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.formats.file_heads import is_gzip
+from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
 from kmip_data.pipelines.formats.text import decode_text
+from kmip_data.pipelines.formats.typed_tables.workbooks import names_in_workbook
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
+from kmip_data.pipelines.own.joined import concatenated
 from kmip_data.pipelines.own.table import (
     FILE,
     FOLDER,
@@ -199,6 +201,18 @@ READERS: dict[str, Reader] = {
 }
 
 
+def head_of_table(path: Path, memory: int | None) -> bytes:
+    """Return the first bytes of a file, decompressed; of a binary table, the names of its columns."""
+    suffix = path.suffix.lower()
+    if READERS.get(suffix) is read_workbook:
+        return ",".join(names_in_workbook(path, memory)).encode()
+    if READERS.get(suffix) is _read_arrow:
+        with suppress(OSError, ValueError, pa.ArrowException):  # an error of the reader
+            form = "parquet" if suffix in _PARQUET else "ipc"
+            return ",".join(dataset(path, format=form).schema.names).encode()
+    return decompressed_head(path)
+
+
 def is_typed(name: str) -> bool:
     """True for the name of a table whose cells have types, and which no other format has."""
     suffix = Path(name.lower().removesuffix(".gz")).suffix
@@ -235,12 +249,10 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
     """Return the rows of several files, with the columns ``FILE``, ``STEM`` and ``FOLDER``."""
     tables = [table for _, table in group]
     counts = [table.rows for table in tables]
-    columns = {}
-    for column in tables[0].columns:
-        parts = [table.columns[column] for table in tables]
-        if len({part.type for part in parts}) > 1:
-            parts = [pc.cast(part, pa.string()) for part in parts]
-        columns[column] = pa.concat_arrays(parts)
+    columns = {
+        column: concatenated([table.columns[column] for table in tables])
+        for column in tables[0].columns
+    }
     paths = [PurePosixPath(file) for file, _ in group]
     sheets = [t.name.partition(f"{path.name}, ")[2] for t, path in zip(tables, paths, strict=True)]
     stems = [
@@ -249,11 +261,11 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
     folders = [str(path.parent).removeprefix(".") for path in paths]
     for column, texts in ((FILE, [*map(str, paths)]), (STEM, stems), (FOLDER, folders)):
         columns[column] = pa.array(texts).take(np.repeat(np.arange(len(counts)), counts))
-    lines = [
-        table.lines + np.arange(table.rows) if isinstance(table.lines, int) else table.lines
-        for table in tables
-    ]
     locations = [table.name for table in tables for _ in range(table.rows)]
     return replace(
-        tables[0], name=name, columns=columns, lines=np.concatenate(lines), locations=locations
+        tables[0],
+        name=name,
+        columns=columns,
+        lines=np.concatenate([table.line_numbers for table in tables]),
+        locations=locations,
     )
