@@ -38,6 +38,7 @@ _BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 3, 5, 25
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line that Excel writes
 _COMMENT_OR_BLANK = re.compile(rb"^[ \t]*(?:(?:[#%]|//)[^\n]*)?\n", re.MULTILINE)
 _MAY_BEGIN_COMMENT = np.isin(np.arange(256), list(b"#%/ \t\n"))
+_EDGE_WITH_DICTIONARY = re.compile(r"\S+ \S+ \{'")
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?")
 
 Buffer = bytes | mmap.mmap
@@ -83,7 +84,7 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
 
     if sample[0].count(separator) >= MAX_COLUMNS:
         raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
-    if separator == BLANKS and "{'" in sample[0]:
+    if _EDGE_WITH_DICTIONARY.match(sample[0]):
         raise DamagedInput(
             f"{name}, line {rows.numbers[0]}: a dictionary, as networkx.write_edgelist writes it.",
             steps="networkx.write_weighted_edgelist(graph, 'edges.txt')",
