@@ -152,6 +152,11 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
             {"id": key, **(row if isinstance(row, dict) else {"label": row})}
             for key, row in rows.items()
         ]
+    if isinstance(rows, dict) and rows and all(isinstance(row, list) for row in rows.values()):
+        raise DamagedInput(
+            f"{name} has a list for each of {len(rows):,} names, and is no table.",
+            steps="write a row for each name, or move the file elsewhere",
+        )
     is_table = isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)
     if not is_table or len(numbers) not in {0, len(rows)}:
         raise NoTable(

@@ -74,9 +74,11 @@ def graphs_of_tables(
     notices.raise_questions()
 
     # 2. The graph of each row, and the nodes at the ends of each edge.
-    ids = _node_ids(roles)
     ends = [_ids(roles, edges, roles.ends[0]), _ids(roles, edges, roles.ends[1])]
+    ids = _node_ids(roles)
     graphs = _graphs_of_rows(roles, ids, ends[0], options, findings)
+    if roles.first_row is not None and len(graphs.names) > 1:
+        ids = _rows_within_graphs(graphs, roles.first_row, ends) or ids
     if ids is None:
         graphs, ids, index = _nodes_of_ends(graphs, ends)
     else:
@@ -160,6 +162,19 @@ def _node_ids(roles: Roles) -> pa.Array | None:
     if roles.first_row is None:
         return _ids(roles, roles.nodes, roles.node)
     return row_numbers(roles.nodes.rows, roles.first_row)
+
+
+def _rows_within_graphs(graphs: Graphs, first: int, ends: list[pa.Array]) -> pa.Array | None:
+    """Return the number of each node's row within its graph; ``None`` if an end is beyond its graph."""
+    rows = graphs.rows("node")
+    sizes = np.array([*map(len, rows)])
+    for end in ends:
+        if (end.to_numpy(zero_copy_only=False) >= sizes[graphs.codes["edge"]] + first).any():
+            return None
+    numbers = np.empty(len(graphs.codes["node"]), np.int64)
+    for of_graph in rows:
+        numbers[of_graph] = np.arange(first, first + len(of_graph))
+    return pa.array(numbers)
 
 
 def _graphs_of_rows(

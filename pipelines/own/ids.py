@@ -21,7 +21,7 @@ from kmip_data.pipelines.own.table import Table
 _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that are no key or no end
 MIN_COVERAGE = 0.95  #: fraction of rows from which a column lies in another; the others are errors
 MIN_NEAR = 0.5  #: fraction of rows from which a column that fits no other is one with errors
-_WHOLE = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.0*)?$"
+_NUMBER = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE]\+?[0-9]+)?$"
 _YEARS = (1_800, 2_100)
 
 
@@ -96,7 +96,8 @@ class Ids:
 
         Numbers have so by chance, unless the name of the column is one of ids.
         """
-        is_likely = not self.are_numbers or names.is_id_name(self.name)
+        is_number = pc.match_substring_regex(pc.cast(self.distinct, pa.string()), r"^[0-9.,]*$")
+        is_likely = names.is_id_name(self.name) or not pc.all(is_number).as_py()
         if not is_likely or self.are_fractions or not len(other.cells):
             return False
         return bool((self.positions(other.cells) >= 0).mean() >= MIN_NEAR)
@@ -131,9 +132,8 @@ def normal_ids(cells: pa.Array) -> pa.Array:
         cells = cells.dictionary_decode()
     elif pa.types.is_floating(kind):
         cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, kind), cells)
-        are_whole = pc.all(pc.equal(cells, pc.floor(cells)), min_count=0).as_py()
-        fits = pc.all(pc.less_equal(pc.abs(cells), 2.0**53), min_count=0).as_py()
-        return pc.cast(cells, pa.int64()) if are_whole and fits else pc.cast(cells, pa.string())
+        integers = _as_integers(cells)
+        return pc.cast(cells, pa.string()) if integers is None else integers
     texts = cells if pa.types.is_string(cells.type) else pc.cast(cells, pa.string())
     numbers = _whole_numbers(texts)
     if numbers is not None:
@@ -159,12 +159,16 @@ def _whole_numbers(texts: pa.Array) -> pa.Array | None:
         pass
     distinct = pc.drop_null(pc.unique(texts[:_SAMPLED_ROWS]))
     for part in (distinct, texts):
-        if not pc.all(pc.match_substring_regex(part, _WHOLE)).as_py():
+        if not pc.all(pc.match_substring_regex(part, _NUMBER)).as_py():
             return None
-    try:
-        return pc.cast(pc.replace_substring_regex(texts, r"^\+|\.0*$", ""), pa.int64())
-    except pa.ArrowInvalid:  # beyond int64
-        return None
+    return _as_integers(pc.cast(pc.utf8_ltrim(texts, "+"), pa.float64()))
+
+
+def _as_integers(floats: pa.Array) -> pa.Array | None:
+    """Return floats as int64; ``None`` if one has a fraction, or is too large for its digits."""
+    are_whole = pc.all(pc.equal(floats, pc.floor(floats)), min_count=0).as_py()
+    fits = pc.all(pc.less_equal(pc.abs(floats), 2.0**53), min_count=0).as_py()
+    return pc.cast(floats, pa.int64()) if are_whole and fits else None
 
 
 def positions_in(keys: pa.Array, values: pa.Array) -> I64:

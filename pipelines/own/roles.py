@@ -102,7 +102,7 @@ class _RolesFinder:
         """Return the likeliest reading; ask if another one is as likely."""
         rank = max(reading.rank for reading in readings)
         likeliest = [reading for reading in readings if reading.rank == rank]
-        best = max(likeliest, key=lambda reading: (reading.fraction, reading.has_rows))
+        best = max(likeliest, key=lambda reading: reading.fraction)
         rivals = [
             other
             for other in likeliest
@@ -241,7 +241,8 @@ class _RolesFinder:
         """Refuse numbers in two columns without a word in common, unless the user names both."""
         first, second = ends
         is_told = {*ends} <= {self.params.source, self.params.target} or names.end_pairs(ends)
-        kinds = [{*filter(str.isalpha, names.words(end))} - known_names.ID_WORDS for end in ends]
+        words = [{word for word in names.words(end) if len(word) > 1} for end in ends]
+        kinds = [{*filter(str.isalpha, found)} - known_names.ID_WORDS for found in words]
         are_alike = not all(kinds) or not kinds[0].isdisjoint(kinds[1])
         are_numbers = all(self.ids.of(edges, end).are_numbers for end in ends)
         may_differ = edges.has_names and are_numbers and not are_alike
@@ -277,7 +278,8 @@ class _RolesFinder:
                 common[pair] = int((positions_in(first, second) >= 0).sum())
         if not any(common.values()):
             columns = table.column_names
-            return ((columns[0], columns[1]), False) if len(columns) == 2 else None
+            is_pair = len(columns) == 2 and len(self.tables) == 1
+            return ((columns[0], columns[1]), False) if is_pair else None
         ends = max(common, key=lambda pair: common[pair])
         least = _MIN_COMMON * common[ends]
         return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
@@ -312,15 +314,19 @@ class _RolesFinder:
                 continue
             for cells, is_wrong, problem in (
                 (ids, table.is_empty(name), "is empty"),
-                (ids, repeats(ids.cells), "occurs twice"),
-                (ids, known.positions(ids.cells) < 0, f"is not in {known.table.name}"),
-                (known, ids.positions(known.cells) < 0, f"is not in {table.name}"),
+                (ids, repeats(ids.cells), "is {} again"),
+                (
+                    ids,
+                    known.positions(ids.cells) < 0,
+                    f"is {{}}, which is not in {known.table.name}",
+                ),
+                (known, ids.positions(known.cells) < 0, f"is {{}}, which is not in {table.name}"),
             ):
                 if is_wrong.any():
                     row = int(is_wrong.argmax())
                     raise cells.table.error_at(
                         row,
-                        f"{cells.name!r} of {cells.cells[row]} {problem}",
+                        f"{cells.name!r} {problem.format(cells.cells[row])}",
                         f"correct it, or move {table.name} elsewhere: no column joins it to the others",
                     )
 
