@@ -26,6 +26,7 @@ from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
 from kmip_data.pipelines.own.table import (
     FILE,
+    FILE_NAME,
     FOLDER,
     STEM,
     Table,
@@ -216,7 +217,7 @@ def _joined(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
 
 
 def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
-    """Return the rows of several files, with the columns ``FILE``, ``STEM`` and ``FOLDER``."""
+    """Return the rows of several files, with the columns of their names."""
     tables = [table for _, table in group]
     counts = [table.rows for table in tables]
     columns = {}
@@ -231,7 +232,9 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
         sheet or path.name.partition(".")[0] for sheet, path in zip(sheets, paths, strict=True)
     ]
     folders = [str(path.parent).removeprefix(".") for path in paths]
-    for column, texts in ((FILE, [*map(str, paths)]), (STEM, stems), (FOLDER, folders)):
+    names = [path.name for path in paths]
+    texts_of_files = {FILE: [*map(str, paths)], FILE_NAME: names, STEM: stems, FOLDER: folders}
+    for column, texts in texts_of_files.items():
         columns[column] = pa.array(texts).take(np.repeat(np.arange(len(counts)), counts))
     lines = [
         table.lines + np.arange(table.rows) if isinstance(table.lines, int) else table.lines

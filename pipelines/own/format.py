@@ -86,7 +86,7 @@ def _unknown_column_error(
     error = UsageError(
         f"{where} no column {name!r}." if len(tables) == 1 else f"{where} a column {name!r}.",
         found="; ".join(f"{table.name}: {table.column_list}" for table in tables)[:2_000],
-        steps=Setting({key: close or [*existing, "none"][0]}),
+        steps=Setting({key: close}) if close else "name one of these columns",
     )
     listed = name.split(",")
     if len(listed) > 1 and {*listed} <= {*existing}:

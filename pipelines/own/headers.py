@@ -31,11 +31,12 @@ _KNOWN = {
 _MISSING = {
     *("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "?", "-", "#N/A", "<NA>")
 }
+_BOOLEAN = re.compile("(?i:true|false|yes|no)")
 #: Number in any notation, date, time or boolean.
 _VALUE = re.compile(
     r"[-+−]?(?:\d[\d.,'\u2019\s]*|[.,]\d+)(?:[eE][-+]?\d+)?\s?%?"
     r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T\s]\d.*)?|\d{1,2}:\d\d.*"
-    r"|(?i:true|false|yes|no)"
+    rf"|{_BOOLEAN.pattern}"
 )
 
 
@@ -98,7 +99,9 @@ def name_columns(
         known_tables = [table for other, table in islice(bodies.items(), COMPARED) if other != key]
         known_tables += others
         has_names = given
-        if has_names is None and any(_occurs(top.cells, table) for table in known_tables):
+        if has_names is None and len(top.cells) == 1 < len(tables) + len(others):
+            has_names = _has_ids_of(top.below, known_tables)
+        elif has_names is None and any(_occurs(top.cells, table) for table in known_tables):
             has_names = False
         elif has_names is None and _has_ids_of(top.below, known_tables):
             has_names = True
@@ -134,8 +137,9 @@ def with_names(table: Table, names: Sequence[str]) -> Table:
 def _has_names(top: TopRow, known: set[str]) -> bool | None:
     """True if the first row has names, False if it is data, and None if it may be both."""
     columns = [*top.below.columns.values()]
+    pairs = [*zip(top.cells, columns, strict=True)]
     filled = [cell for cell in top.cells if cell and cell not in _MISSING]
-    numbers = [cell for cell in filled if _VALUE.fullmatch(cell)]
+    numbers = [cell for cell, column in pairs if cell in filled and _is_value(cell, column)]
     counts_up = len(numbers) > 1 and all(map(str.isdecimal, numbers))
     counts_up = counts_up and all(int(b) - int(a) == 1 for a, b in pairwise(numbers))
     if len(numbers) == len(filled):
@@ -148,7 +152,6 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
     # 1. A text above values, or a known name that is no value: names, next to which numbers may be
     #    years or count up.
     may_be_names = counts_up or all(re.fullmatch("[12][0-9]{3}", number) for number in numbers)
-    pairs = [*zip(top.cells, columns, strict=True)]
     words = {*filled} - {*numbers}
     is_above_values = any(cell in words and _has_only_values(column) for cell, column in pairs)
     if is_above_values or _has_known_name(top.cells, top.below, known):
@@ -162,6 +165,12 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
     texts = [column for column in columns if not _has_only_values(column)]
     repeat = all(0 < 2 * pc.count_distinct(text).as_py() <= len(text) for text in texts)
     return (is_apart and repeat) or None
+
+
+def _is_value(cell: str, column: pa.Array) -> bool:
+    """True for a value; ``no`` is the name of numbers, and a value above booleans alone."""
+    is_boolean = _BOOLEAN.fullmatch(cell) is not None
+    return bool(_VALUE.fullmatch(cell)) and (not is_boolean or _has_only(column, _BOOLEAN))
 
 
 def _has_known_name(names: Sequence[str], below: Table, known: set[str]) -> bool:
@@ -191,11 +200,12 @@ def _has_ids_of(below: Table, others: Sequence[Table]) -> bool:
 
 def _has_only_values(column: pa.Array) -> bool:
     """True if the first cells of a column are numbers, dates or booleans, or missing."""
-    head = column[:SAMPLED_ROWS].drop_null()
-    if not pa.types.is_string(head.type):
-        return len(head) > 0
-    texts = {*head.to_pylist()} - _MISSING
-    return bool(texts) and all(map(_VALUE.fullmatch, texts))
+    return _has_only(column, _VALUE)
+
+
+def _has_only(column: pa.Array, pattern: re.Pattern[str]) -> bool:
+    texts = {*map(str, column[:SAMPLED_ROWS].drop_null().to_pylist())} - _MISSING
+    return bool(texts) and all(map(pattern.fullmatch, texts))
 
 
 def _has_fractions(column: pa.Array) -> bool:

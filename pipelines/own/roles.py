@@ -29,7 +29,7 @@ from kmip_data.pipelines.own.readings import (
     Reading,
     Readings,
 )
-from kmip_data.pipelines.own.table import FILE, FILE_NAME, STEM, Table
+from kmip_data.pipelines.own.table import FILE_COLUMNS, STEM, Table
 from kmip_data.text import list_names
 
 #: Fraction of the most values that two columns have in common from which another pair may be the ends.
@@ -248,7 +248,7 @@ class _RolesFinder:
             )
         if not is_certain:
             first, second = ends
-            question = f"{edges.name}: are {first!r} and {second!r} the ends of an edge?"
+            question = f"{edges.name}: are equal values of {first!r} and {second!r} the same node?"
             self.questions[question] = Setting(source=first, target=second)
         return Roles(edges, ends)
 
@@ -277,7 +277,11 @@ class _RolesFinder:
             return None
         ends = max(common, key=lambda pair: common[pair])
         least = _MIN_COMMON * common[ends]
-        return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
+        is_certain = sum(count >= least for count in common.values()) == 1
+        # User 1 is not film 1.
+        are_numbers = any(self.ids.of(table, name).are_numbers for name in ends)
+        is_certain &= not are_numbers or not table.has_names or names.are_ends(*ends)
+        return names.in_direction(*ends), is_certain
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
         """Return the roles with another table: of columns of the nodes, or of graphs."""
@@ -295,14 +299,14 @@ class _RolesFinder:
                 if ids := self._names_of_graphs(roles, self.ids.of(table, key)):
                     return replace(roles, graphs=self._with_columns(roles.graphs, table, key, ids))
         elif graphs:
-            return replace(roles, graphs=table, graph_columns=graphs[0])
+            return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
         self._ignore(table)
         return roles
 
     def _names_of_graphs(self, roles: Roles, key: Ids) -> Ids | None:
         """Return the names of the graphs, or of their files, that a key of another table covers."""
         table = roles.tables["graph"]
-        names = [roles.graph_columns["graph"], STEM, FILE_NAME, FILE]
+        names = [roles.graph_columns["graph"], *FILE_COLUMNS]
         names += [
             name for name in self.readings.keys(table) if not self.ids.of(table, name).are_numbers
         ]
@@ -343,8 +347,7 @@ class _RolesFinder:
             known = roles.graph_columns.get(level)
             used = {roles.node, *roles.ends}
             free = [name for name in self.readings.free(other) if name not in used]
-            if STEM in other.columns:
-                free.append(STEM)
+            free += [name for name in FILE_COLUMNS if name in other.columns]
             counts = {}
             for name in [known] if known else free:
                 cells = self.ids.of(other, name)
@@ -377,6 +380,14 @@ class _RolesFinder:
         if not columns and self.params.graph != "none":
             for level, table in roles.tables.items():
                 columns[level] = self._graph_column_by_name(roles, table)
+            is_open = STEM in roles.edges.columns and roles.nodes is None
+            if is_open and not any(columns.values()):
+                question = (
+                    f"{roles.edges.name}: its files may be parts of one graph or a graph each"
+                )
+                self.questions[
+                    f"{question}: {Setting(graph='none')} or {Setting(graph='file')}"
+                ] = Setting(graph="none")
         columns = {level: columns.get(level, "") for level in roles.tables}
         return replace(roles, graph_columns=columns, ids=self.ids)
 
@@ -388,6 +399,11 @@ class _RolesFinder:
         used = {roles.node, *roles.ends}
         free = [name for name in table.column_names if name not in used]
         return next(iter(names.matching(free, known_names.GRAPH_ID_NAMES)), "")
+
+
+def _names_alike(columns: Mapping[Level, str]) -> int:
+    """Number of columns with the name of the column of graphs."""
+    return sum(name == columns["graph"] for name in columns.values())
 
 
 def _names(roles: Roles) -> set[str]:

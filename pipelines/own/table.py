@@ -22,6 +22,7 @@ from kmip_data.text import list_names
 #: suffix, and the folders above it. No column of a user begins with this letter.
 FILE, STEM, FOLDER = "\0file", "\0stem", "\0folder"
 FILE_NAME = "\0name"  #: column with the name of each row's file
+FILE_COLUMNS = (STEM, FILE_NAME, FILE)  #: columns by which other tables may name a file
 _ARROW = (pa.Array, pa.ChunkedArray)
 
 

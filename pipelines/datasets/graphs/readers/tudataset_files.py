@@ -128,7 +128,9 @@ class _Files:
             count = int(np.ptp(column)) + 1
             self.options.check_memory(8 * rows * count, labels.name)
             for code in range(count):
-                features[f"label {i} is {lowest + code:g}"] = (column == lowest + code).astype(float)
+                features[f"label {i} is {lowest + code:g}"] = (column == lowest + code).astype(
+                    float
+                )
         return features
 
 
