@@ -82,8 +82,7 @@ class Reading:
             names.level_of(self.nodes.name) == "node"
         )
         is_known = bool(names.matching([self.node], known_names.NODE_ID_NAMES))
-        is_linked_by_name = self.graph_columns[0] == self.graph_columns[1]
-        return tells_ends, has_words, self.has_ids, is_known, is_linked_by_name
+        return tells_ends, has_words, self.has_ids, is_known, self.graph_columns == ("", "")
 
 
 class Readings:
@@ -110,7 +109,9 @@ class Readings:
                 if rows:
                     found = [reading for reading in found if not self._counts_rows(reading)]
                 if not found:
-                    rows = [*self._readings_within_graphs(edges, nodes)] or rows
+                    within = [*self._readings_within_graphs(edges, nodes)]
+                    linked = [r for r in within if r.graph_columns[0] == r.graph_columns[1]]
+                    rows = linked or within or rows
                 yield from [*found, *rows]
 
     def _counts_rows(self, reading: Reading) -> bool:

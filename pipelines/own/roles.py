@@ -20,7 +20,7 @@ from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import Ids, IdsOfTables, positions_in
+from kmip_data.pipelines.own.ids import Ids, IdsOfTables, positions_in, row_numbers
 from kmip_data.pipelines.own.joined import stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
@@ -378,14 +378,17 @@ class _RolesFinder:
 
     def _joins_graphs(self, roles: Roles, level: Level, name: str) -> bool:
         """True if an edge joins nodes with two values in a column of the nodes."""
-        if level != "node" or roles.first_row is not None or any(roles.graph_columns.values()):
+        if level != "node" or any(roles.graph_columns.values()):
             return False
-        node_ids = self.ids.of(roles.tables["node"], roles.node)
-        kinds = self.ids.of(roles.tables["node"], name)
+        nodes = roles.tables["node"]
+        if roles.first_row is None:
+            node_ids = self.ids.of(nodes, roles.node).cells
+        else:
+            node_ids = row_numbers(nodes.rows, roles.first_row)
+        kinds = self.ids.of(nodes, name)
         codes = positions_in(kinds.distinct, kinds.cells)
-        first, second = (
-            node_ids.positions(self.ids.of(roles.edges, end).cells) for end in roles.ends
-        )
+        ends = (self.ids.of(roles.edges, end).cells for end in roles.ends)
+        first, second = (positions_in(node_ids, cells) for cells in ends)
         return bool((codes[first] != codes[second])[(first >= 0) & (second >= 0)].any())
 
     def _with_graphs_by_name(self, roles: Roles) -> Roles:
