@@ -123,7 +123,7 @@ def test_the_graph_of_a_row_is_named_by_the_column_of_the_same_name(tmp_path):
         )
         nodes["name"] = [f"n{number}" for number in nodes["no"]]
         nodes["kind"] = rng.choice([*"abc"], len(nodes))
-        edges = nodes[nodes["no"] > 0].assign(hub=0)[["mol", "no", "hub"]]
+        edges = nodes[nodes["no"] > 0].assign(hub=(nodes["no"] - 1) // 2)[["mol", "no", "hub"]]
         edges = edges.set_axis(["mol", "atom1", "atom2"], axis=1)
         graphs = pd.DataFrame({"rank": range(40), "mol": order + first, "size": order / 4})
         if index:
@@ -285,11 +285,11 @@ ONE_GRAPH = {
     ),
     "references": (
         {
-            "fahrten_csv": csv(von=range(12), nach=np.roll(range(12), 3), strecke=np.arange(12) / 4),
+            "fahrten_csv": csv(von=range(12), nach=np.roll(range(12), 5), strecke=np.arange(12) / 4),
             "orte_csv": csv(mass=range(12), farbe=[*range(4)] * 3, form=[*range(3)] * 4),
             "ziele_csv": csv(nummer=range(4), name=[*"abcd"]),
         },
-        {(f"{row}", f"{(row - 3) % 12}") for row in range(12)},
+        {(f"{row}", f"{(row - 5) % 12}") for row in range(12)},
         {},
     ),
     "zeros lost": (
