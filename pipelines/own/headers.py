@@ -77,6 +77,7 @@ def name_columns(
     params = options.params
     known = {params.source, params.target, params.graph, params.group, params.node, params.smiles}
     known.update(params.label, params.feature, params.ignore)
+    known.discard("")
     if options.described is not None:
         known.update(role.column for role in options.described.columns)
     given = {"yes": True, "no": False}.get(params.header or "")
@@ -86,6 +87,8 @@ def name_columns(
     for key, top in tables.items():
         if isinstance(top, Table):
             continue
+        if given is None:
+            _refuse_counts(top)
         has_names = given if given is not None and len(tables) == 1 else _has_names(top, known)
         if top.comment and _has_known_name(top.comment, top.below, known):
             named[key] = with_names(top.whole(), top.comment)
@@ -99,9 +102,10 @@ def name_columns(
         known_tables = [table for other, table in islice(bodies.items(), COMPARED) if other != key]
         known_tables += others
         has_names = given
+        texts = [cell for cell in top.cells if not _VALUE.fullmatch(cell)]
         if has_names is None and len(top.cells) == 1 < len(tables) + len(others):
             has_names = _has_ids_of(top.below, known_tables)
-        elif has_names is None and any(_occurs(top.cells, table) for table in known_tables):
+        elif has_names is None and any(_occurs(texts, table) for table in known_tables):
             has_names = False
         elif has_names is None and _has_ids_of(top.below, known_tables):
             has_names = True
@@ -138,6 +142,8 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
     """True if the first row has names, False if it is data, and None if it may be both."""
     columns = [*top.below.columns.values()]
     pairs = [*zip(top.cells, columns, strict=True)]
+    if any(cell in known and not _VALUE.fullmatch(cell) for cell in top.cells):
+        return True
     filled = [cell for cell in top.cells if cell and cell not in _MISSING]
     numbers = [cell for cell, column in pairs if cell in filled and _is_value(cell, column)]
     counts_up = len(numbers) > 1 and all(map(str.isdecimal, numbers))
@@ -147,7 +153,9 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
         is_matrix = [*top.cells] == ["", *numbers] and columns[0].null_count == 0
         is_matrix &= counts_up or [*map(str, columns[0].to_pylist())] == numbers
         is_frame = counts_up and numbers[0] == "0" and len(numbers) == len(columns)
-        return is_matrix or (is_frame and all(map(_has_fractions, columns)))
+        if is_frame and _has_fractions(columns[0]):
+            return all(map(_has_fractions, columns)) or None
+        return is_matrix
 
     # 1. A text above values, or a known name that is no value: names, next to which numbers may be
     #    years or count up.
@@ -171,6 +179,24 @@ def _is_value(cell: str, column: pa.Array) -> bool:
     """True for a value; ``no`` is the name of numbers, and a value above booleans alone."""
     is_boolean = _BOOLEAN.fullmatch(cell) is not None
     return bool(_VALUE.fullmatch(cell)) and (not is_boolean or _has_only(column, _BOOLEAN))
+
+
+def _refuse_counts(top: TopRow) -> None:
+    """Refuse a first row with the numbers of nodes and edges: none below is larger, and so many follow."""
+    first = [int(cell) for cell in top.cells if cell.isdecimal() and len(cell) < 19]
+    is_count = 2 <= len(first) == len(top.cells) <= 3 and first[1] == top.below.rows
+    if is_count and not any(
+        _has_more(column, first[0]) for column in [*top.below.columns.values()][:2]
+    ):
+        raise DamagedInput(
+            f"{top.whole().location(0)} may have the numbers of nodes and edges.",
+            found=list_names(top.cells, 200),
+            steps=["remove the line if it has", Setting(header="no")],
+        )
+
+
+def _has_more(column: pa.Array, number: int) -> bool:
+    return any(not str(cell).isdecimal() or int(cell) > number for cell in column.to_pylist())
 
 
 def _has_known_name(names: Sequence[str], below: Table, known: set[str]) -> bool:

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmip_data.arrays import I64, Bools
+from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.table import Table
 
 _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that are no key or no end
 MIN_COVERAGE = 0.95  #: fraction of rows from which a column lies in another; the others are errors
+MIN_NEAR = 0.5  #: fraction of rows from which a column that fits no other is one with errors
 _WHOLE = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.0*)?$"
 _YEARS = (1_800, 2_100)
 
@@ -88,6 +90,16 @@ class Ids:
         if not _are_enough(rows):
             return None
         return Covered(rows, int((self.positions(other.distinct) >= 0).sum()))
+
+    def nearly_covers(self, other: Ids) -> bool:
+        """True if half of the rows of ``other`` have one of these ids.
+
+        Numbers have so by chance, unless the name of the column is one of ids.
+        """
+        is_likely = not self.are_numbers or names.is_id_name(self.name)
+        if not is_likely or self.are_fractions or not len(other.cells):
+            return False
+        return bool((self.positions(other.cells) >= 0).mean() >= MIN_NEAR)
 
 
 class IdsOfTables:
@@ -169,3 +181,12 @@ def positions_in(keys: pa.Array, values: pa.Array) -> I64:
     positions = pc.fill_null(pc.index_in(values, value_set=keys, skip_nulls=True), -1)
     rows: I64 = positions.to_numpy(zero_copy_only=False).astype(np.int64)
     return rows
+
+
+def repeats(cells: pa.Array) -> Bools:
+    """Mask (n,) of the values that occurred before."""
+    codes = cells.dictionary_encode(null_encoding="encode").indices.to_numpy()
+    _, first = np.unique(codes, return_index=True)
+    mask = np.ones(len(codes), bool)
+    mask[first] = False
+    return mask

@@ -64,12 +64,6 @@ def in_direction(first: str, second: str) -> tuple[str, str]:
     return (second, first) if backward > forward else (first, second)
 
 
-def are_ends(first: str, second: str) -> bool:
-    """True if two names have the word of their nodes in common, or tell a direction."""
-    common = {*words(first)} & {*words(second)} - (_ID_WORDS - {"node", "vertex"})
-    return any(map(str.isalpha, common)) or tells_direction(*in_direction(first, second))
-
-
 def tells_direction(source: str, target: str) -> bool:
     """True if words of two names say that edges go from ``source`` to ``target``."""
     return has_word(source, known_names.SOURCE_WORDS) and has_word(target, known_names.TARGET_WORDS)

@@ -2,7 +2,8 @@
 
 A table of nodes has a column of different values, a key, that two columns of the table of edges lie
 in. The numbers of its rows are a key, too. Where graphs restart their ids, values differ within each
-graph, whose names both tables have.
+graph, whose names both tables have. Without such a reading, one that fits half of the rows is taken, and
+the other rows are errors.
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ class Reading:
     node: str  #: column of ids, or how the rows of the nodes are numbered
     columns: Mapping[str, int]  #: column of the edges with ids -> number of different ones
     graph_columns: Ends = ("", "")  #: columns of edges and nodes with the graph of a row
+    is_complete: bool = True  #: False if only half of the rows fit
 
     @property
     def has_rows(self) -> bool:
@@ -111,6 +113,10 @@ class Readings:
                 if not found:
                     within = [*self._readings_within_graphs(edges, nodes)]
                     linked = [r for r in within if r.graph_columns[0] == r.graph_columns[1]]
+                    if not within:
+                        found = [*self._near_readings(edges, nodes)]
+                    if any(reading.has_ids for reading in found):
+                        rows = []
                     rows = linked or within or rows
                 yield from [*found, *rows]
 
@@ -151,6 +157,24 @@ class Readings:
             if len(columns) > 1:
                 yield Reading(edges, nodes, name, columns)
 
+    def _near_readings(self, edges: Table, nodes: Table) -> Iterator[Reading]:
+        """Yield the columns of ids of which some are missing, occur twice, or are ends alone."""
+        has_ends = names.end_pairs(nodes.column_names)
+        likely = [] if has_ends else self.free(nodes)[:COMPARED_COLUMNS]
+        if self.params.node:
+            likely = self.node_keys(nodes)
+        for name in likely:
+            ids = self.ids.of(nodes, name)
+            if 2 * len(ids.distinct) < nodes.rows and not names.is_id_name(name):
+                continue
+            columns = {
+                end: len(self.ids.of(edges, end).distinct)
+                for end in self.free(edges)[:COMPARED_COLUMNS]
+                if ids.nearly_covers(self.ids.of(edges, end))
+            }
+            if len(columns) > 1:
+                yield Reading(edges, nodes, name, columns, is_complete=False)
+
     def _columns_in(self, key: Ids, edges: Table) -> dict[str, int]:
         """Return the columns of the edges that lie in a key, with the number of its ids in each."""
         given = [name for name in (self.params.source, self.params.target) if name]
@@ -190,7 +214,7 @@ class Readings:
             smallest = min(pc.min(end.distinct).as_py() for end in ends)
             largest = max(pc.max(end.distinct).as_py() for end in ends)
             counts = {name: len(end.distinct) for name, end in zip(pair, ends, strict=True)}
-            for node, first in ((ROWS_FROM_0, 0), (ROWS_FROM_1, 1)):
+            for node, first in ((ROWS_FROM_1, 1), (ROWS_FROM_0, 0)):
                 if given in ("", node) and first <= smallest and largest < nodes.rows + first:
                     yield Reading(edges, nodes, node, counts)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, product
 from operator import itemgetter
 
 import numpy as np
@@ -20,7 +20,7 @@ from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import Ids, IdsOfTables, positions_in, row_numbers
+from kmip_data.pipelines.own.ids import Ids, IdsOfTables, positions_in, repeats, row_numbers
 from kmip_data.pipelines.own.joined import stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
@@ -105,6 +105,7 @@ class _RolesFinder:
 
     def find(self) -> Roles:
         readings = [*self.readings]
+        readings = [reading for reading in readings if reading.is_complete] or readings
         self._refuse_two_kinds(readings)
         if readings:
             roles, used = self._roles_of(self._best(readings), readings)
@@ -130,7 +131,7 @@ class _RolesFinder:
         likely = [reading for reading in likely if reading.edges not in nodes] or likely
         rank = max(reading.rank for reading in likely)
         likeliest = [reading for reading in likely if reading.rank == rank]
-        best = max(likeliest, key=lambda reading: reading.fraction)
+        best = max(likeliest, key=lambda reading: (reading.fraction, reading.has_rows))
         rivals = [
             other
             for other in likeliest
@@ -241,12 +242,16 @@ class _RolesFinder:
         found.sort(key=itemgetter(0, 1), reverse=True)
         likeliest = [item for item in found if item[:2] == found[0][:2]]
         if not likeliest:
+            steps = "separate the cells of each line by tabs, semicolons, commas or blanks"
+            if any(len(table.column_names) > 1 for table in self.tables):
+                self.findings.notices.raise_questions()
+                steps = "name the columns with the ends of an edge as source and target"
             raise DamagedInput(
                 "No table has two columns with ids of another one, or with values in common.",
                 found="; ".join(f"{table.name}: {table.column_list}" for table in self.tables)[
                     :2_000
                 ],
-                steps="name the columns with the ends of an edge as source and target",
+                steps=steps,
             )
         _, is_certain, edges, ends = likeliest[0]
         if len(likeliest) > 1:
@@ -254,11 +259,29 @@ class _RolesFinder:
                 f"Several files may be the table of edges: {list_names([item[2].name for item in likeliest])}.",
                 steps="copy the files of one graph into a folder, and use it as archive",
             )
-        if not is_certain:
-            first, second = ends
-            question = f"{edges.name}: are equal values of {first!r} and {second!r} the same node?"
+        first, second = ends
+        self._refuse_two_numberings(edges, ends)
+        if not is_certain and not self.questions:
+            question = f"{edges.name}: are {first!r} and {second!r} the ends of an edge?"
             self.questions[question] = Setting(source=first, target=second)
         return Roles(edges, ends)
+
+    def _refuse_two_numberings(self, edges: Table, ends: Ends) -> None:
+        """Refuse numbers in two columns without a word in common, unless the user names both."""
+        first, second = ends
+        is_told = {*ends} <= {self.params.source, self.params.target} or names.end_pairs(ends)
+        kinds = [{*filter(str.isalpha, names.words(end))} - known_names.ID_WORDS for end in ends]
+        are_alike = not all(kinds) or not kinds[0].isdisjoint(kinds[1])
+        are_numbers = all(self.ids.of(edges, end).are_numbers for end in ends)
+        may_differ = edges.has_names and are_numbers and not are_alike
+        if may_differ and not is_told and not names.tells_direction(*ends):
+            raise DamagedInput(
+                f"{edges.name}: numbers in {first!r} and {second!r} may be those of two kinds of nodes.",
+                steps=[
+                    f"if they are, in pandas: table[{first!r}] = {first!r} + table[{first!r}].astype(str)",
+                    Setting(source=first, target=second),
+                ],
+            )
 
     def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:
         """Return the likeliest ends of a table, and whether no other pair is as likely."""
@@ -282,14 +305,11 @@ class _RolesFinder:
                 first, second = (self.ids.of(table, name).distinct for name in pair)
                 common[pair] = int((positions_in(first, second) >= 0).sum())
         if not any(common.values()):
-            return None
+            columns = table.column_names
+            return ((columns[0], columns[1]), False) if len(columns) == 2 else None
         ends = max(common, key=lambda pair: common[pair])
         least = _MIN_COMMON * common[ends]
-        is_certain = sum(count >= least for count in common.values()) == 1
-        # User 1 is not film 1.
-        are_numbers = any(self.ids.of(table, name).are_numbers for name in ends)
-        is_certain &= not are_numbers or not table.has_names or names.are_ends(*ends)
-        return names.in_direction(*ends), is_certain
+        return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
         """Return the roles with another table: of columns of the nodes, or of graphs."""
@@ -308,6 +328,7 @@ class _RolesFinder:
                     return replace(roles, graphs=self._with_columns(roles.graphs, table, key, ids))
         elif graphs:
             return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
+        self._refuse_ids_with_faults(roles, table)
         self._ignore(table)
         return roles
 
@@ -353,6 +374,29 @@ class _RolesFinder:
             )
         self.findings.notices.ignored[table.name] = reason
 
+    def _refuse_ids_with_faults(self, roles: Roles, table: Table) -> None:
+        """Refuse a table of which half of the rows have ids of the nodes, as it has no other role."""
+        columns = [(roles.edges, end) for end in roles.ends]
+        if roles.nodes is not None and roles.first_row is None:
+            columns = [(roles.nodes, roles.node)]
+        for column, name in product(columns, self.readings.free(table)[:COMPARED_COLUMNS]):
+            known, ids = self.ids.of(*column), self.ids.of(table, name)
+            if not (ids.nearly_covers(known) or known.nearly_covers(ids)):
+                continue
+            for cells, is_wrong, problem in (
+                (ids, table.is_empty(name), "is empty"),
+                (ids, repeats(ids.cells), "occurs twice"),
+                (ids, known.positions(ids.cells) < 0, f"is not in {known.table.name}"),
+                (known, ids.positions(known.cells) < 0, f"is not in {table.name}"),
+            ):
+                if is_wrong.any():
+                    row = int(is_wrong.argmax())
+                    raise cells.table.error_at(
+                        row,
+                        f"{cells.name!r} of {cells.cells[row]} {problem}",
+                        f"correct it, or move {table.name} elsewhere: no column joins it to the others",
+                    )
+
     def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:
         """Return the columns whose values a key of another table has: the graph of each row."""
         ids = self.ids.of(table, key)
@@ -365,13 +409,13 @@ class _RolesFinder:
             counts = {}
             for name in [known] if known else free:
                 cells = self.ids.of(other, name)
-                if (
-                    cells.is_key
-                    or ids.covered(cells) is None
-                    or self._joins_graphs(roles, level, name)
-                ):
-                    continue
-                counts[name] = (name == key, len(cells.distinct))
+                if name == key and names.matching([key], known_names.GRAPH_ID_NAMES):
+                    fits = ids.nearly_covers(cells)
+                else:
+                    fits = not cells.is_key and ids.covered(cells) is not None
+                    fits = fits and not self._joins_graphs(roles, level, name)
+                if fits:
+                    counts[name] = (name == key, len(cells.distinct))
             if counts and max(counts.values())[1] > 1:
                 found[level] = max(counts, key=lambda name: counts[name])
         return {"graph": key, **found} if found else {}

@@ -40,6 +40,7 @@ _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line th
 _COMMENT_OR_BLANK = re.compile(rb"^[ \t]*(?:(?:[#%]|//)[^\n]*)?\n", re.MULTILINE)
 _MAY_BEGIN_COMMENT = np.isin(np.arange(256), list(b"#%/ \t\n"))
 _IN_BLANKS = re.compile(r"[^\t;,|]+ [^\t;,|]+")  #: row of several cells
+_EDGE_WITH_DICTIONARY = re.compile(r"\S+ \S+ \{'")
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?")
 
 Buffer = bytes | mmap.mmap
@@ -86,7 +87,7 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
 
     if sample[0].count(separator) >= MAX_COLUMNS:
         raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
-    if separator == BLANKS and "{'" in sample[0]:
+    if _EDGE_WITH_DICTIONARY.match(sample[0]):
         raise DamagedInput(
             f"{name}, line {rows.numbers[0]}: a dictionary, as networkx.write_edgelist writes it.",
             steps="networkx.write_weighted_edgelist(graph, 'edges.txt')",

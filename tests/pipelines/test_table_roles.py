@@ -253,11 +253,6 @@ ONE_GRAPH = {
     ),
     "texts alone": ("person,friend,since\nann,bob,3\nbob,cem,4\n", {("ann", "bob"), ("bob", "cem")}, {}),
     "numbers alone": ("weight,node a,node b\n.5,3,4\n.25,4,5\n", {("3", "4"), ("4", "5")}, {}),
-    "users and films": (
-        "user,film,stars\n1,2,5\n2,1,4\n",
-        {("1", "2"), ("2", "1")},
-        {"source": "user", "target": "film"},
-    ),
     "first line": (
         "line,caller,called\nL1,ann,bob\nL2,bob,ann\n",
         {("ann", "bob"), ("bob", "ann")},
@@ -322,6 +317,7 @@ def test_tables_of_one_graph_are_read_as_they_are_or_as_answered(tmp_path):
 #: Tables without edges, with a note that is none, and with an id in other letters.
 REFUSED = [
     {"t_csv": "town,year,size\nUlm,1999,5\nBonn,2000,6\n"},
+    {"t_csv": "user,film,stars\n1,2,5\n2,1,4\n"},
     {"n_csv": csv(id=[*"ABCDEFGHIJ"], m=range(10)), "e_csv": csv(u=[*"aBCDE"] * 5, v=[*"FGHIJ"] * 5)},
 ]  # fmt: skip
 
