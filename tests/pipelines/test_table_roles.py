@@ -492,11 +492,11 @@ def test_labels_next_to_graph_files_have_two_columns(tmp_path, case):
 def test_a_label_of_rows_that_name_no_graph_file_is_refused(tmp_path):
     """No column that has another meaning is offered instead."""
     dots = {f"app_{number}_dot": "digraph { a [label=L]; b [label=R]; a -> b; }" for number in "12"}
-    write_files(tmp_path, list_csv="who,kind\nX1,x\nX2,y\n", **dots)
+    graphs = write_files(tmp_path / "g", list_csv="who,kind\nX1,x\nX2,y\n", **dots)
     with pytest.raises(DamagedInput, match="list"):
-        read_files(tmp_path, label=("kind",))
+        read_files(graphs, label=("kind",))
     edges = {"e_csv": "graph,source,target,weight\n1,a,b,1\n1,b,c,2\n2,a,b,1\n"}
-    for folder in (tmp_path, write_files(tmp_path / "e", **edges)):
+    for folder in (graphs, write_files(tmp_path / "e", **edges)):
         with pytest.raises(UsageError, match="'colour'") as refused:
             read_files(folder, label=("colour",))
         assert not [step for step in refused.value.steps if isinstance(step, Setting)]
