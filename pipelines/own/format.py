@@ -8,7 +8,7 @@ from pathlib import Path
 from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat, refuse_several_folders
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.known_names import NO_LABEL
@@ -44,6 +44,7 @@ def read(
 ) -> Iterator[GraphRecord]:
     """Yield the graphs of tables, which are in memory as a whole."""
     tables = read_tables(folder, files, options, findings.notices)
+    refuse_several_folders(files)
     check_named_columns(tables, options, findings)
     roles = find_roles(tables, options, findings)
     yield from graphs_of_tables(roles, options, findings)

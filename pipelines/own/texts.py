@@ -39,7 +39,7 @@ _BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 3, 5, 25
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line that Excel writes
 _COMMENT_OR_BLANK = re.compile(rb"^[ \t]*(?:(?:[#%]|//)[^\n]*)?\n", re.MULTILINE)
 _MAY_BEGIN_COMMENT = np.isin(np.arange(256), list(b"#%/ \t\n"))
-_IN_BLANKS = re.compile(r"[^\t;,|]+ [^\t;,|]+")  #: row of several cells
+_IN_BLANKS = re.compile(r"[^\t;,|]+ [^\t;,|]+|(?i:dl)")  #: row of several cells, or a format's name
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?")
 
 Buffer = bytes | mmap.mmap
