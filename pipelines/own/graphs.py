@@ -84,8 +84,8 @@ def graphs_of_tables(
     # 3. Graph by graph.
     rows_by_level = {level: graphs.rows(level) for level in graphs.codes}
     place = np.empty(len(ids), np.int64)  # of each node within its graph
-    stores_ids = len(graphs.names) == 1 and not _count_from_0(ids)
-    if len(graphs.names) > 1 and not _count_from_0(ids) and roles.first_row is None:
+    stores_ids = len(graphs.names) == 1 and roles.first_row is None
+    if len(graphs.names) > 1 and roles.first_row is None:
         notices.ignored["ids of nodes"] = (
             "stored only for a single graph; to use ids, copy them into another column"
         )
@@ -283,12 +283,6 @@ def _repeats(cells: pa.Array) -> Bools:
     mask = np.ones(len(values), bool)
     mask[first] = False
     return mask
-
-
-def _count_from_0(ids: pa.Array) -> bool:
-    """True if ids (N,) are 0 to N - 1 in order, as integers or texts."""
-    numbers = row_numbers(len(ids), 0)
-    return bool(pc.cast(ids, pa.string()).equals(pc.cast(numbers, pa.string())))
 
 
 def _stored_ids(ids: pa.Array, options: ReadOptions) -> Array:

@@ -57,10 +57,11 @@ def end_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def in_direction(first: str, second: str) -> tuple[str, str]:
-    """Return two ends, the source first if words of their names tell them apart."""
-    if tells_direction(second, first):
-        return second, first
-    return first, second
+    """Return two ends, the source first if a word of a name tells it, such as ``start`` next to ``ende``."""
+    sources, targets = known_names.SOURCE_WORDS, known_names.TARGET_WORDS
+    forward = has_word(first, sources) + has_word(second, targets)
+    backward = has_word(second, sources) + has_word(first, targets)
+    return (second, first) if backward > forward else (first, second)
 
 
 def tells_direction(source: str, target: str) -> bool:

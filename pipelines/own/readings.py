@@ -60,6 +60,11 @@ class Reading:
         return names.is_id_name(self.node) or self.node in self.edges.columns
 
     @property
+    def support(self) -> int:
+        """Number of different ids in the second column of the two with most."""
+        return sorted(self.columns.values())[-2]
+
+    @property
     def fraction(self) -> float:
         """Fraction of the nodes that the two columns with most ids have at most."""
         return min(sum(sorted(self.columns.values())[-2:]) / max(self.nodes.rows, 1), 1)

@@ -14,6 +14,7 @@ from operator import itemgetter
 import numpy as np
 
 from kmip_data.columns.column_roles import Level
+from kmip_data.columns.part_masks import are_parts
 from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
@@ -119,9 +120,16 @@ class _RolesFinder:
         return roles
 
     def _best(self, readings: Sequence[Reading]) -> Reading:
-        """Return the likeliest reading; ask if another one is as likely."""
-        rank = max(reading.rank for reading in readings)
-        likeliest = [reading for reading in readings if reading.rank == rank]
+        """Return the likeliest reading; ask if another one is as likely.
+
+        Ends have many different ids, and the rows of edges are no nodes, as those of nodes are no graphs.
+        """
+        support = max(reading.support for reading in readings)
+        likely = [reading for reading in readings if reading.support >= _SIMILAR * support]
+        nodes = {reading.nodes for reading in likely}
+        likely = [reading for reading in likely if reading.edges not in nodes] or likely
+        rank = max(reading.rank for reading in likely)
+        likeliest = [reading for reading in likely if reading.rank == rank]
         best = max(likeliest, key=lambda reading: reading.fraction)
         rivals = [
             other
@@ -323,7 +331,16 @@ class _RolesFinder:
         return with_columns(table, other, rows, key)
 
     def _ignore(self, table: Table) -> None:
-        """Note a table without a role; refuse it if an option names a column that only it has."""
+        """Note a table without a role.
+
+        Refuse it if it may be a list of a split, or if an option names a column that only it has.
+        """
+        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
+        if are_parts([stem.partition(".")[0] for stem in stems]):
+            raise DamagedInput(
+                f"{table.name} may list the ids of a split, but its lines have several cells.",
+                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
+            )
         reason = "no column with another id in each row has ids of the other tables"
         params = self.params
         for name in (*params.label, *params.feature, params.group):
