@@ -41,7 +41,8 @@ _ARROW_MAGIC = b"ARROW1"  #: begins a file, and not a stream
 _PARQUET = (".parquet", ".pq")
 _TEXTS = (".csv", ".tsv", ".tab", ".txt", ".edges")
 _JSON_LINES = (".jsonl", ".ndjson")
-_ROWS_FROM_0: Any = {"row_word": "row", "lines": 0}
+#: Facts of a table whose rows messages number from 0.
+ROWS_FROM_0: Any = {"row_word": "row", "lines": 0}
 _INDEX = re.compile(r"__index_level_\d+__")  #: name that pandas writes for an index without one
 
 Reader = Callable[[Path, str, ReadOptions, Notices], Sequence[Table | TopRow]]
@@ -115,41 +116,45 @@ def _decompressed(path: Path, name: str, options: ReadOptions) -> Iterator[Path]
 def _read_arrow(path: Path, name: str, options: ReadOptions, notices: Notices) -> Sequence[Table]:
     """Return the table of a file of Parquet or Arrow; an index of pandas that numbers rows is none."""
     try:
-        columns = _arrow_columns(path, name, options)
+        table = _arrow_table(path, name, options)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DamagedInput(
             f"{name} cannot be read as Parquet or Arrow.",
             found=first_problem(error),
             steps=f"write it with pandas: frame.to_parquet({path.with_suffix('.parquet').name!r})",
         ) from error
-    for key in filter(_INDEX.fullmatch, [*columns]):
+    return [table_of_arrow(name, table, notices.ignored)]
+
+
+def table_of_arrow(name: str, table: pa.Table, ignored: dict[str, str]) -> Table:
+    """Return a table of Arrow without an index of pandas that numbers its rows."""
+    table = table.unify_dictionaries()
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    for key in filter(_INDEX.fullmatch, table.column_names):
         index = columns.pop(key)
         if not pa.types.is_integer(index.type):
             columns["index"] = index
-    return [table_of_arrays(name, columns, notices.ignored, **_ROWS_FROM_0)]
+    return table_of_arrays(name, columns, ignored, **ROWS_FROM_0)
 
 
-def _arrow_columns(path: Path, name: str, options: ReadOptions) -> dict[str, pa.ChunkedArray]:
+def _arrow_table(path: Path, name: str, options: ReadOptions) -> pa.Table:
     if path.suffix.lower() in _PARQUET:
         with parquet.ParquetFile(path) as file:
             groups = map(file.metadata.row_group, range(file.num_row_groups))
             options.check_memory(2 * sum(group.total_byte_size for group in groups), name)
-            table = file.read()
-    else:
-        size = 0
-        batches = []
-        with pa.memory_map(str(path)) as file:
-            is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
-            file.seek(0)
-            reader = ipc.open_file(file) if is_file else ipc.open_stream(file)
-            numbers = range(reader.num_record_batches) if is_file else ()
-            for batch in map(reader.get_batch, numbers) if is_file else reader:
-                size += batch.nbytes
-                options.check_memory(2 * size, name)
-                batches.append(batch)
-            table = pa.Table.from_batches(batches, reader.schema)
-    table = table.unify_dictionaries()
-    return dict(zip(table.column_names, table.columns, strict=True))
+            return file.read()
+    size = 0
+    batches = []
+    with pa.memory_map(str(path)) as file:
+        is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+        file.seek(0)
+        reader = ipc.open_file(file) if is_file else ipc.open_stream(file)
+        numbers = range(reader.num_record_batches) if is_file else ()
+        for batch in map(reader.get_batch, numbers) if is_file else reader:
+            size += batch.nbytes
+            options.check_memory(2 * size, name)
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
 
 
 def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) -> Sequence[Table]:
@@ -181,7 +186,7 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
             f"{name} has no list of objects, such as [{{'source': 0, 'target': 1}}].",
             steps=f"write it with pandas: frame.to_json({name!r}, orient='records')",
         )
-    facts = {"row_word": "line", "lines": np.array(numbers)} if is_lines else _ROWS_FROM_0
+    facts = {"row_word": "line", "lines": np.array(numbers)} if is_lines else ROWS_FROM_0
     return [table_of_rows(name, rows, options, notices.ignored, **facts)]
 
 

@@ -12,6 +12,7 @@ from itertools import combinations
 from operator import itemgetter
 
 import numpy as np
+import pyarrow.compute as pc
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.part_masks import are_parts
@@ -19,8 +20,9 @@ from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import Ids, IdsOfTables, positions_in
+from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids, IdsOfTables, positions_in
 from kmip_data.pipelines.own.joined import stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
@@ -254,14 +256,49 @@ class _RolesFinder:
                 f"Several files may be the table of edges: {list_names([item[2].name for item in likeliest])}.",
                 steps="copy the files of one graph into a folder, and use it as archive",
             )
+        first, second = ends
+        if not edges.has_names:
+            self._refuse_counts(edges, ends)
+        if not is_certain and not edges.has_names:
+            raise DamagedInput(
+                f"{edges.name} has no names of columns, and may be an adjacency list.",
+                steps=[
+                    REMEDIES["an adjacency list"].format(file=edges.name),
+                    Setting(source=first, target=second),
+                ],
+            )
         if not is_certain:
-            first, second = ends
-            question = f"{edges.name}: are {first!r} and {second!r} the ends of an edge?"
+            question = (
+                f"{edges.name}: are {first!r} and {second!r} the ends of an edge, with ids of the same nodes? "
+                f"If they count two kinds of nodes, write different ids first, in pandas table[{first!r}] = "
+                f"{first!r} + table[{first!r}].astype(str)"
+            )
             self.questions[question] = Setting(source=first, target=second)
         return Roles(edges, ends)
 
+    def _refuse_counts(self, edges: Table, ends: Ends) -> None:
+        """Refuse a first line that has the numbers of nodes and edges, as some programs write it."""
+        ids = [self.ids.of(edges, name) for name in ends]
+        if self.params.header or edges.rows < 2 or not all(end.are_numbers for end in ids):
+            return
+        nodes, count = (end.cells[0].as_py() for end in ids)
+        below = [end.cells[1:] for end in ids]
+        spread = max(pc.max(cells).as_py() for cells in below) - min(
+            pc.min(cells).as_py() for cells in below
+        )
+        if count == edges.rows - 1 and nodes > spread:
+            raise edges.error_at(
+                0,
+                f"{nodes} {count} may be the numbers of nodes and edges, as {count} lines follow (if each "
+                "has the neighbours of a node, it is METIS, and no table of edges)",
+                ["remove the line, or keep it as an edge", Setting(header="no")],
+            )
+
     def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:
-        """Return the likeliest ends of a table, and whether no other pair is as likely."""
+        """Return the likeliest ends of a table, and whether no other reading is as likely.
+
+        Numbers in columns whose names are not alike, such as users and films, may count two kinds of nodes.
+        """
         given = (self.params.source, self.params.target)
         if all(given):
             return (given, True) if {*given} <= {*table.columns} else None
@@ -285,7 +322,21 @@ class _RolesFinder:
             return None
         ends = max(common, key=lambda pair: common[pair])
         least = _MIN_COMMON * common[ends]
-        return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
+        is_only = sum(count >= least for count in common.values()) == 1
+        if not table.has_names and ends == (*table.column_names[:2],):
+            is_only |= not self._may_be_neighbours(table)
+        may_count_two_kinds = all(self.ids.of(table, name).are_numbers for name in ends)
+        is_certain = is_only and (names.are_alike(*ends) or not may_count_two_kinds)
+        return names.in_direction(*ends), is_certain
+
+    def _may_be_neighbours(self, table: Table) -> bool:
+        """True if each row may have a node and its neighbours, of which none is the node itself."""
+        first, *others = (
+            self.ids.of(table, name) for name in table.column_names[:COMPARED_COLUMNS]
+        )
+        rows = np.stack([first.positions(ids.cells) for ids in others])
+        is_own = (rows == np.arange(table.rows)).any()
+        return bool(first.is_key and (rows >= 0).mean() >= MIN_COVERAGE and not is_own)
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
         """Return the roles with another table: of columns of the nodes, or of graphs."""
@@ -394,6 +445,14 @@ class _RolesFinder:
         if not columns and self.params.graph != "none":
             for level, table in roles.tables.items():
                 columns[level] = self._graph_column_by_name(roles, table)
+        if STEM in roles.edges.columns and not any(
+            (*columns.values(), roles.nodes, self.params.graph)
+        ):
+            question = (
+                f"{roles.edges.name} have the same columns, and may be parts of one graph or a graph "
+                f"each: graph='none' or {Setting(graph='file')}"
+            )
+            self.questions[question] = Setting(graph="none")
         columns = {level: columns.get(level, "") for level in roles.tables}
         return replace(roles, graph_columns=columns, ids=self.ids)
 

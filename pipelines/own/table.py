@@ -138,9 +138,15 @@ def _as_arrow(values: Any) -> pa.Array:
         array = values if isinstance(values, _ARROW) else pa.array(values, from_pandas=True)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         if any(isinstance(value, list | tuple | set | dict | np.ndarray) for value in values):
-            return pa.array([{}] * len(values))
+            return _objects(len(values))
         array = pa.array([None if pd.isna(value) else str(value) for value in values])
+    if pa.types.is_list(array.type) and any(isinstance(value, set | frozenset) for value in values):
+        return _objects(len(values))  # without an order
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _objects(count: int) -> pa.Array:
+    return pa.array([{}] * count)
 
 
 def _typed_columns(name: str, cells: pa.Array) -> Iterator[tuple[str, pa.Array]]:
@@ -159,6 +165,6 @@ def _typed_columns(name: str, cells: pa.Array) -> Iterator[tuple[str, pa.Array]]
         yield name, days if pc.cast(days, kind).equals(cells) else cells
     elif pa.types.is_primitive(kind) and not pa.types.is_duration(kind):
         yield name, cells
-    elif pa.types.is_null(kind) or "string" in str(kind):
+    elif pa.types.is_null(kind) or str(kind) in {"string", "large_string", "string_view"}:
         texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
         yield name, pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)

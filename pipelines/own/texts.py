@@ -22,6 +22,7 @@ from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES, line_format
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow
 from kmip_data.pipelines.own.table import Table
@@ -38,6 +39,7 @@ _BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 3, 5, 25
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line that Excel writes
 _COMMENT_OR_BLANK = re.compile(rb"^[ \t]*(?:(?:[#%]|//)[^\n]*)?\n", re.MULTILINE)
 _MAY_BEGIN_COMMENT = np.isin(np.arange(256), list(b"#%/ \t\n"))
+_IN_BLANKS = re.compile(r"[^\t;,|]+ [^\t;,|]+|(?i:dl)")  #: row of several cells, or a format's name
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?")
 
 Buffer = bytes | mmap.mmap
@@ -74,6 +76,7 @@ def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> 
     sample = rows.sample()
     if not sample:
         raise NoTable(f"{name} has no row.", steps="write a table into it")
+    _refuse_other_formats(rows, sample)
     separator = separator or _find_separator(sample, name)
     _refuse_rows_like_comments(rows, separator, sample[0])
     if rows.comments:
@@ -197,6 +200,22 @@ def _refuse_rows_like_comments(rows: Rows, separator: str, first: str) -> None:
                 found=comment[:80],
                 steps="quote its first cell if it is a row, or remove the line",
             )
+
+
+def _refuse_other_formats(rows: Rows, sample: Sequence[str]) -> None:
+    """Refuse lists of neighbours and other texts of graphs whose cells are separated by blanks."""
+    if not _IN_BLANKS.fullmatch(sample[0]):
+        return
+    characters = np.frombuffer(rows.data, np.uint8)
+    is_blank = np.isin(np.arange(256), list(b" \t\n"))[characters]
+    cells = int(np.count_nonzero(is_blank[1:] & ~is_blank[:-1]))
+    count = int(np.count_nonzero(characters == ord("\n")))
+    found = line_format(sample, cells, count, [*rows.comments.values()], rows.name)
+    if found:
+        raise NoTable(
+            f"{rows.name} may be {found}, which is no table of edges.",
+            steps=REMEDIES[found].format(file=rows.name),
+        )
 
 
 def _cells_of_comment(rows: Rows, separator: str, width: int) -> list[str]:

@@ -26,7 +26,6 @@ from kmip_data.pipelines.datasets.graphs.tables import known_columns
 from kmip_data.pipelines.datasets.graphs.tables.column_names import are_names, first_line_has_names
 from kmip_data.pipelines.datasets.graphs.tables.table import Table, is_row_index
 from kmip_data.pipelines.formats.delimited import (
-    BLANKS,
     DelimitedText,
     Text,
     count_cells,
@@ -35,7 +34,6 @@ from kmip_data.pipelines.formats.delimited import (
     split_rows,
 )
 from kmip_data.pipelines.formats.file_heads import is_gzip
-from kmip_data.pipelines.formats.graph_texts.line_formats import refuse_line_format
 from kmip_data.pipelines.formats.header_line import UNNAMED_PREFIX, rows_of_names
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.formats.typed_rows import parse_rows
@@ -208,8 +206,6 @@ def _parse_table(
         separator = ","
     first_row = text.first_row()
     first_cells = next(split_rows(first_row.decode().splitlines(keepends=True), separator))
-    if level == "edge" and (separator == BLANKS or len(first_cells) < 2):
-        refuse_line_format(rows, count_cells(text.data, BLANKS), text.comments, table.name)
     if level == "edge" and len(first_cells) < 2:
         raise DamagedInput(
             f"{table.name} has one column, and an edge has two ends.",
