@@ -55,7 +55,18 @@ def read_tables(
     notices: Notices,
     others: Sequence[Table] = (),
 ) -> list[Table]:
-    """Return the tables of files; those with the same columns are one table.
+    """Return the tables of files as :func:`read_files`; those with the same columns are one table."""
+    return join_tables(read_files(folder, files, options, notices, others))
+
+
+def read_files(
+    folder: Path,
+    files: Sequence[str],
+    options: ReadOptions,
+    notices: Notices,
+    others: Sequence[Table] = (),
+) -> dict[tuple[str, str], Table]:
+    """Return the tables of files, by the path of their file and their name.
 
     ``others`` are tables of the same dataset, which show whether a first line has names. A file that
     is no table is noted, unless it is the only one. Raises ``DamagedInput`` with the line of a fault.
@@ -80,7 +91,7 @@ def read_tables(
     if problems and not found and not others:
         raise problems[0]
     named = name_columns(found, options, notices, others)
-    return _joined(dict(zip(found, named, strict=True)))
+    return dict(zip(found, named, strict=True))
 
 
 @contextmanager
@@ -195,7 +206,7 @@ def is_typed(name: str) -> bool:
 
 
 # 2. Tables of several files.
-def _joined(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
+def join_tables(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
     """Return one table for all files with the same column names, and each other table.
 
     Files without names are joined if there are three, and lists of one column if there are two.

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from kmip_data.columns.column_roles import Level
+from kmip_data.columns.part_masks import are_parts
 from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
@@ -381,7 +382,16 @@ class _RolesFinder:
         return with_columns(table, other, rows, key)
 
     def _ignore(self, table: Table) -> None:
-        """Note a table without a role; refuse it if an option names a column that only it has."""
+        """Note a table without a role.
+
+        Refuse it if it may be a list of a split, or if an option names a column that only it has.
+        """
+        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
+        if are_parts([stem.partition(".")[0] for stem in stems]):
+            raise DamagedInput(
+                f"{table.name} may list the ids of a split, but its lines have several cells.",
+                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
+            )
         reason = "no column with another id in each row has ids of the other tables"
         params = self.params
         for name in (*params.label, *params.feature, params.group):

@@ -256,6 +256,14 @@ def _find_separator(lines: Sequence[str], name: str) -> str:
     below = [cell for row in fitting.get(BLANKS, [])[1:] for cell in row]
     if [*fitting] == [",", BLANKS] and below and all(map(_NUMBER.fullmatch, below)):
         return BLANKS
+    if {"\t", BLANKS} <= fitting.keys():
+        by_tabs, by_blanks = (len(fitting[separator][0]) for separator in ("\t", BLANKS))
+        if by_tabs < by_blanks:
+            raise DamagedInput(
+                f"{name}: a line has {by_tabs} cells between tabs, and {by_blanks} between tabs and blanks.",
+                found=lines[0][:80],
+                steps="replace the blanks by tabs, or those of a name by another character",
+            )
     for separator in SEPARATORS:
         if separator in fitting:
             return separator
