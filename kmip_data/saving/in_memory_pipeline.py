@@ -15,7 +15,6 @@ from torch import Tensor
 
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.attribute_levels import MaskUse
-from kmip_data.columns.column_roles import Level
 from kmip_data.errors import UsageError
 from kmip_data.files import atomic_writes
 from kmip_data.format.graph_record import GraphRecord
@@ -24,32 +23,16 @@ from kmip_data.format.split_files import NO_PART, PART_CODES, part_name, parts_p
 from kmip_data.manifest import Manifest
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, RecordTable, Split
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
-from kmip_data.pipelines.datasets.graphs.findings import (
-    Attributes,
-    Findings,
-    Notices,
-)
+from kmip_data.pipelines.datasets.graphs.findings import Attributes, Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.parameters import InferredGraphParams
-from kmip_data.pipelines.datasets.graphs.readers.networkx_files import add_graph
-from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
-from kmip_data.pipelines.datasets.graphs.tables.table import (
-    Table,
-    attribute_tables,
-    table_of_frame,
-)
-from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
-    as_pandas,
-    is_frame,
-    with_index_columns,
-)
-from kmip_data.pipelines.formats.typed_tables.frames import (
-    FileFrame,
-    array_as_list,
-    with_typed_columns,
-)
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams, InferredGraphParams
 from kmip_data.pipelines.graph_arrays.spooled_graphs import spool_graphs
+from kmip_data.pipelines.own.format import check_named_columns
+from kmip_data.pipelines.own.graphs import graphs_of_tables
+from kmip_data.pipelines.own.networks import Networks
+from kmip_data.pipelines.own.roles import Roles, find_roles
 from kmip_data.pipelines.own_split import GraphSplitParams, OwnSplitParams
+from kmip_data.saving.frames import is_frame, table_of_frame
 
 IndicesOrMask = Sequence[int] | Array | Tensor  #: indices or a boolean mask
 GIVEN_RULE = "given"  #: name of the user's split and its rule
@@ -82,21 +65,21 @@ class InMemoryTables:
     """Graphs as tables of any library, or as networkx graphs whose attributes become tables."""
 
     def __init__(self, source: Any) -> None:
-        self._frames: dict[Level, FileFrame] = {}
-        self._rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
+        self._ignored: dict[str, str] = {}
+        self._known_roles: Roles | None = None  #: those of networkx graphs
         if isinstance(source, Mapping):
-            for level in self._rows:
-                if (frame := source.get(f"{level}s")) is not None:
-                    columns = with_index_columns(as_pandas(frame), may_have_ids=level != "edge")
-                    self._frames[level] = with_typed_columns(
-                        FileFrame(f"{level}s", columns, "row", 0)
-                    )
-        else:
-            for number, graph in enumerate(source):
-                add_graph(graph, f"{number:08d}", f"graph {number}", self._rows)
-            for rows in self._rows.values():
-                for row in rows:
-                    row.update({key: array_as_list(value) for key, value in row.items()})
+            self._tables = [
+                table_of_frame(name, frame, self._ignored, may_have_ids=name != "edges")
+                for name, frame in source.items()
+                if frame is not None
+            ]
+            return
+        networks = Networks()
+        for number, graph in enumerate(source):
+            networks.add(graph, f"{number:08d}")
+        options = ReadOptions(GraphParams())
+        self._known_roles = networks.roles("networkx", options, self._ignored)
+        self._tables = [*self._known_roles.tables.values()]
 
     @classmethod
     def from_objects(cls, source: Any) -> InMemoryTables | None:
@@ -122,20 +105,22 @@ class InMemoryTables:
             )
         return cls(source)
 
-    def tables(self, notices: Notices) -> dict[Level, Table]:
-        """Return the tables as file readers do."""
-        if not self._frames:
-            return attribute_tables(self._rows, "networkx", notices)
-        return {level: table_of_frame(table, notices) for level, table in self._frames.items()}
+    def roles(self, options: ReadOptions, findings: Findings) -> Roles:
+        """Return the tables in their roles, as file readers do."""
+        findings.notices.ignored.update(self._ignored)
+        check_named_columns(self._tables, options, findings)
+        return self._known_roles or find_roles(self._tables, options, findings)
 
     @property
     def digest(self) -> str:
-        """SHA-256 (hex) over names, dtypes and values of all columns."""
-        digest = hashlib.sha256(repr(self._rows).encode())
-        for level, table in self._frames.items():
-            digest.update(f"{level} {table.frame.dtypes.to_dict() | {**table.categories}}".encode())
-            rows = pd.util.hash_pandas_object(table.frame.astype(str), index=False)
-            digest.update(rows.to_numpy().tobytes())
+        """SHA-256 (hex) over names, types and values of all columns."""
+        digest = hashlib.sha256()
+        for table in self._tables:
+            digest.update(f"{table.name} {table.categories}\n".encode())
+            for name, cells in table.columns.items():
+                digest.update(f"{name} {cells.type}\n".encode())
+                rows = pd.util.hash_pandas_object(cells.to_pandas(), index=False)
+                digest.update(rows.to_numpy().tobytes())
         return digest.hexdigest()
 
 
@@ -161,8 +146,8 @@ class InMemoryPipeline(OwnGraphsPipeline):
             atomic_writes.rename_into_place(self._graphs.folder, spool)
             return Findings(Attributes(forms=dict(self._graphs.forms)))
         findings = Findings()
-        tables = self._graphs.tables(findings.notices)
-        spool_graphs(spool, graphs_from_tables(tables, options, findings))
+        roles = self._graphs.roles(options, findings)
+        spool_graphs(spool, graphs_of_tables(roles, options, findings))
         return findings
 
     def mask_use(self, graphs: int) -> MaskUse:

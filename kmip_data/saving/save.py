@@ -33,11 +33,11 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.engine.plan import BuildPlan
 from kmip_data.pipelines.engine.resumable_build import run_build
-from kmip_data.pipelines.formats.typed_tables.arrow_tables import ArrowTable
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
 from kmip_data.pipelines.parameters import check_params
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.saving.data_to_arrays import record_from_data
+from kmip_data.saving.frames import ArrowTable
 from kmip_data.saving.in_memory_pipeline import (
     IndicesOrMask,
     InMemoryPipeline,

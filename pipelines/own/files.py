@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,7 +24,15 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
-from kmip_data.pipelines.own.table import FILE, FOLDER, STEM, Table, table_of_arrays
+from kmip_data.pipelines.own.table import (
+    FILE,
+    FILE_NAME,
+    FOLDER,
+    STEM,
+    Table,
+    table_of_arrays,
+    table_of_rows,
+)
 from kmip_data.pipelines.own.texts import read_text
 from kmip_data.pipelines.own.workbooks import read_workbook
 
@@ -33,20 +40,37 @@ _BYTES_PER_JSON_BYTE = 16  #: peak memory of parsing, measured with 200,000 edge
 _BLOCK_BYTES = 2**20
 _ARROW_MAGIC = b"ARROW1"  #: begins a file, and not a stream
 _PARQUET = (".parquet", ".pq")
+_TEXTS = (".csv", ".tsv", ".tab", ".txt", ".edges")
 _JSON_LINES = (".jsonl", ".ndjson")
-_ROWS_FROM_0: Any = {"row_word": "row", "lines": 0}
+#: Facts of a table whose rows messages number from 0.
+ROWS_FROM_0: Any = {"row_word": "row", "lines": 0}
 _INDEX = re.compile(r"__index_level_\d+__")  #: name that pandas writes for an index without one
 
 Reader = Callable[[Path, str, ReadOptions, Notices], Sequence[Table | TopRow]]
 
 
 def read_tables(
-    folder: Path, files: Sequence[str], options: ReadOptions, notices: Notices
+    folder: Path,
+    files: Sequence[str],
+    options: ReadOptions,
+    notices: Notices,
+    others: Sequence[Table] = (),
 ) -> list[Table]:
-    """Return the tables of files; those with the same columns are one table.
+    """Return the tables of files as :func:`read_files`; those with the same columns are one table."""
+    return join_tables(read_files(folder, files, options, notices, others))
 
-    A file that is no table is noted, unless it is the only one. Raises ``DamagedInput`` with the line
-    of a fault.
+
+def read_files(
+    folder: Path,
+    files: Sequence[str],
+    options: ReadOptions,
+    notices: Notices,
+    others: Sequence[Table] = (),
+) -> dict[tuple[str, str], Table]:
+    """Return the tables of files, by the path of their file and their name.
+
+    ``others`` are tables of the same dataset, which show whether a first line has names. A file that
+    is no table is noted, unless it is the only one. Raises ``DamagedInput`` with the line of a fault.
     """
     found: dict[tuple[str, str], Table | TopRow] = {}
     problems: list[NoTable] = []
@@ -60,14 +84,15 @@ def read_tables(
             notices.ignored[file] = f"no table: {error.message}"
             continue
         for table in tables:
-            if len(files) > 1 and isinstance(table, TopRow) and not table.below.rows:
+            is_alone = len(files) == 1 and not others
+            if not is_alone and isinstance(table, TopRow) and not table.below.rows:
                 notices.ignored[table.name] = "no table: it has one line"
             else:
                 found[file, table.name] = table
-    if problems and not found:
+    if problems and not found and not others:
         raise problems[0]
-    named = name_columns(found, options, notices)
-    return _joined(dict(zip(found, named, strict=True)))
+    named = name_columns(found, options, notices, others)
+    return dict(zip(found, named, strict=True))
 
 
 @contextmanager
@@ -92,41 +117,45 @@ def _decompressed(path: Path, name: str, options: ReadOptions) -> Iterator[Path]
 def _read_arrow(path: Path, name: str, options: ReadOptions, notices: Notices) -> Sequence[Table]:
     """Return the table of a file of Parquet or Arrow; an index of pandas that numbers rows is none."""
     try:
-        columns = _arrow_columns(path, name, options)
+        table = _arrow_table(path, name, options)
     except (OSError, ValueError, pa.ArrowException) as error:
         raise DamagedInput(
             f"{name} cannot be read as Parquet or Arrow.",
             found=first_problem(error),
             steps=f"write it with pandas: frame.to_parquet({path.with_suffix('.parquet').name!r})",
         ) from error
-    for key in filter(_INDEX.fullmatch, [*columns]):
+    return [table_of_arrow(name, table, notices.ignored)]
+
+
+def table_of_arrow(name: str, table: pa.Table, ignored: dict[str, str]) -> Table:
+    """Return a table of Arrow without an index of pandas that numbers its rows."""
+    table = table.unify_dictionaries()
+    columns = dict(zip(table.column_names, table.columns, strict=True))
+    for key in filter(_INDEX.fullmatch, table.column_names):
         index = columns.pop(key)
         if not pa.types.is_integer(index.type):
             columns["index"] = index
-    return [table_of_arrays(name, columns, notices.ignored, **_ROWS_FROM_0)]
+    return table_of_arrays(name, columns, ignored, **ROWS_FROM_0)
 
 
-def _arrow_columns(path: Path, name: str, options: ReadOptions) -> dict[str, pa.ChunkedArray]:
+def _arrow_table(path: Path, name: str, options: ReadOptions) -> pa.Table:
     if path.suffix.lower() in _PARQUET:
         with parquet.ParquetFile(path) as file:
             groups = map(file.metadata.row_group, range(file.num_row_groups))
             options.check_memory(2 * sum(group.total_byte_size for group in groups), name)
-            table = file.read()
-    else:
-        size = 0
-        batches = []
-        with pa.memory_map(str(path)) as file:
-            is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
-            file.seek(0)
-            reader = ipc.open_file(file) if is_file else ipc.open_stream(file)
-            numbers = range(reader.num_record_batches) if is_file else ()
-            for batch in map(reader.get_batch, numbers) if is_file else reader:
-                size += batch.nbytes
-                options.check_memory(2 * size, name)
-                batches.append(batch)
-            table = pa.Table.from_batches(batches, reader.schema)
-    table = table.unify_dictionaries()
-    return dict(zip(table.column_names, table.columns, strict=True))
+            return file.read()
+    size = 0
+    batches = []
+    with pa.memory_map(str(path)) as file:
+        is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+        file.seek(0)
+        reader = ipc.open_file(file) if is_file else ipc.open_stream(file)
+        numbers = range(reader.num_record_batches) if is_file else ()
+        for batch in map(reader.get_batch, numbers) if is_file else reader:
+            size += batch.nbytes
+            options.check_memory(2 * size, name)
+            batches.append(batch)
+        return pa.Table.from_batches(batches, reader.schema)
 
 
 def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) -> Sequence[Table]:
@@ -163,11 +192,8 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
             f"{name} has no list of objects, such as [{{'source': 0, 'target': 1}}].",
             steps=f"write it with pandas: frame.to_json({name!r}, orient='records')",
         )
-    keys = dict.fromkeys(chain.from_iterable(rows))
-    options.check_memory(8 * len(keys) * len(rows), name)
-    columns = {key: [row.get(key) for row in rows] for key in keys}
-    facts = {"row_word": "line", "lines": np.array(numbers)} if is_lines else _ROWS_FROM_0
-    return [table_of_arrays(name, columns, notices.ignored, **facts)]
+    facts = {"row_word": "line", "lines": np.array(numbers)} if is_lines else ROWS_FROM_0
+    return [table_of_rows(name, rows, options, notices.ignored, **facts)]
 
 
 #: Suffix -> reader; a file with any other is read as a text.
@@ -175,12 +201,18 @@ READERS: dict[str, Reader] = {
     **dict.fromkeys((*_PARQUET, ".arrow", ".feather", ".ipc"), _read_arrow),
     **dict.fromkeys((*_JSON_LINES, ".json"), _read_json),
     **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), read_workbook),
-    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt", ".edges"), read_text),
+    **dict.fromkeys(_TEXTS, read_text),
 }
 
 
+def is_typed(name: str) -> bool:
+    """True for the name of a table whose cells have types, and which no other format has."""
+    suffix = Path(name.lower().removesuffix(".gz")).suffix
+    return suffix in READERS.keys() - {*_TEXTS, ".json"}
+
+
 # 2. Tables of several files.
-def _joined(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
+def join_tables(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
     """Return one table for all files with the same column names, and each other table.
 
     Files without names are joined if there are three, and lists of one column if there are two.
@@ -206,7 +238,7 @@ def _joined(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
 
 
 def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
-    """Return the rows of several files, with the columns ``FILE``, ``STEM`` and ``FOLDER``."""
+    """Return the rows of several files, with the columns of their names."""
     tables = [table for _, table in group]
     counts = [table.rows for table in tables]
     columns = {}
@@ -221,7 +253,9 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
         sheet or path.name.partition(".")[0] for sheet, path in zip(sheets, paths, strict=True)
     ]
     folders = [str(path.parent).removeprefix(".") for path in paths]
-    for column, texts in ((FILE, [*map(str, paths)]), (STEM, stems), (FOLDER, folders)):
+    names = [path.name for path in paths]
+    texts_of_files = {FILE: [*map(str, paths)], FILE_NAME: names, STEM: stems, FOLDER: folders}
+    for column, texts in texts_of_files.items():
         columns[column] = pa.array(texts).take(np.repeat(np.arange(len(counts)), counts))
     lines = [
         table.lines + np.arange(table.rows) if isinstance(table.lines, int) else table.lines

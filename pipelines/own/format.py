@@ -8,12 +8,13 @@ from pathlib import Path
 from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat, refuse_several_folders
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.known_names import NO_LABEL
-from kmip_data.pipelines.own.files import READERS, read_tables
+from kmip_data.pipelines.own.files import READERS, join_tables, read_files
 from kmip_data.pipelines.own.graphs import graphs_of_tables
+from kmip_data.pipelines.own.matrices import find_matrices, roles_of_matrices
 from kmip_data.pipelines.own.readings import ROWS_FROM_0, ROWS_FROM_1
 from kmip_data.pipelines.own.roles import find_roles
 from kmip_data.pipelines.own.table import Table
@@ -43,9 +44,17 @@ def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
     """Yield the graphs of tables, which are in memory as a whole."""
-    tables = read_tables(folder, files, options, findings.notices)
+    files_of_tables = read_files(folder, files, options, findings.notices)
+    matrices = find_matrices(files_of_tables, options.params, findings.notices)
+    tables = join_tables({k: t for k, t in files_of_tables.items() if k not in matrices})
+    if matrices:
+        roles = roles_of_matrices(matrices, tables, options, findings)
+        tables += roles.tables.values()
+    else:
+        refuse_several_folders(files)
     check_named_columns(tables, options, findings)
-    roles = find_roles(tables, options, findings)
+    if not matrices:
+        roles = find_roles(tables, options, findings)
     yield from graphs_of_tables(roles, options, findings)
 
 
@@ -70,14 +79,14 @@ def check_named_columns(tables: Sequence[Table], options: ReadOptions, findings:
                     found=list_names(existing, 1_000),
                     steps="add the column: a model needs it",
                 )
-            raise _unknown_column_error(tables, key, name, existing)
+            raise unknown_column_error(tables, key, name, existing)
 
 
 def _as_list(value: object) -> Sequence[str]:
     return [value] if isinstance(value, str) else value or ()  # type: ignore[return-value]
 
 
-def _unknown_column_error(
+def unknown_column_error(
     tables: Sequence[Table], key: str, name: str, existing: Sequence[str]
 ) -> UsageError:
     """Return the error for a column that no table has; it names the nearest one."""
@@ -86,7 +95,7 @@ def _unknown_column_error(
     error = UsageError(
         f"{where} no column {name!r}." if len(tables) == 1 else f"{where} a column {name!r}.",
         found="; ".join(f"{table.name}: {table.column_list}" for table in tables)[:2_000],
-        steps=Setting({key: close or [*existing, "none"][0]}),
+        steps=Setting({key: close}) if close else "name one of these columns",
     )
     listed = name.split(",")
     if len(listed) > 1 and {*listed} <= {*existing}:

@@ -50,7 +50,6 @@ def graphs_of_tables(
     notices = findings.notices
     tables = roles.tables
     edges, nodes = roles.edges, roles.nodes
-    has_many_graphs = any(roles.graph_columns.values())
     findings.tables.direction = _direction(roles, options)
     if nodes is not None and roles.first_row is not None:
         findings.tables.numbering = "rows-from-1" if roles.first_row else "none"
@@ -66,11 +65,12 @@ def graphs_of_tables(
             uses[level],
             options if level == "graph" else narrowed,
             findings,
-            masks_are_flags=has_many_graphs,
-            edges_have_targets=has_many_graphs and "graph" not in tables,
+            masks_are_flags=not roles.have_one_graph,
+            edges_have_targets=any(roles.graph_columns.values()) and "graph" not in tables,
         )
         for level, table in tables.items()
     }
+    _ask_for_level_of_target(tables, options, findings)
     notices.raise_questions()
 
     # 2. The graph of each row, and the nodes at the ends of each edge.
@@ -87,8 +87,8 @@ def graphs_of_tables(
     # 3. Graph by graph.
     rows_by_level = {level: graphs.rows(level) for level in graphs.codes}
     place = np.empty(len(ids), np.int64)  # of each node within its graph
-    stores_ids = len(graphs.names) == 1 and not _count_from_0(ids)
-    if len(graphs.names) > 1 and not _count_from_0(ids) and roles.first_row is None:
+    stores_ids = len(graphs.names) == 1 and roles.first_row is None
+    if len(graphs.names) > 1 and roles.first_row is None:
         notices.ignored["ids of nodes"] = (
             "stored only for a single graph; to use ids, copy them into another column"
         )
@@ -118,6 +118,35 @@ def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Tab
     existing = {name for level, t in tables.items() if level != "graph" for name in t.column_names}
     kept = [name for name in options.params.feature if name in {*existing, "none"}]
     return options.with_params(feature=tuple(kept))
+
+
+def _ask_for_level_of_target(
+    tables: Mapping[Level, Table], options: ReadOptions, findings: Findings
+) -> None:
+    """Ask for the target if nodes have one, and graphs a column of classes that is no feature."""
+    labels = findings.attributes.component_names.get("y", ())
+    is_given = bool(options.params.label) or options.described is not None
+    if (
+        is_given
+        or not labels
+        or findings.attributes.target_level != "node"
+        or "graph" not in tables
+    ):
+        return
+    candidates = [
+        role.column
+        for role in findings.roles
+        if role.level == "graph"
+        and role.use == "ignored"
+        and 1 < role.distinct <= tables["graph"].rows / 2
+    ]
+    if candidates:
+        offered = [Setting(label=name) for name in [*candidates, *labels]]
+        question = (
+            f"the target may be {', '.join(candidates)} of the graphs, or {', '.join(labels)} of "
+            f"their nodes: {' or '.join(map(str, offered))}"
+        )
+        findings.notices.questions[question] = offered[0]
 
 
 def _uses_of_ids(roles: Roles) -> dict[Level, dict[str, Use]]:
@@ -290,12 +319,6 @@ def _index_of_ends(
         _refuse_or_skip(edges, row, problem, int(is_bad.sum()), options, findings)
         graphs.codes["edge"][is_bad] = -1
     return index
-
-
-def _count_from_0(ids: pa.Array) -> bool:
-    """True if ids (N,) are 0 to N - 1 in order, as integers or texts."""
-    numbers = row_numbers(len(ids), 0)
-    return bool(pc.cast(ids, pa.string()).equals(pc.cast(numbers, pa.string())))
 
 
 def _stored_ids(ids: pa.Array, options: ReadOptions) -> Array:

@@ -31,11 +31,12 @@ _KNOWN = {
 _MISSING = {
     *("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "?", "-", "#N/A", "<NA>")
 }
+_BOOLEAN = re.compile("(?i:true|false|yes|no)")
 #: Number in any notation, date, time or boolean.
 _VALUE = re.compile(
     r"[-+−]?(?:\d[\d.,'\u2019\s]*|[.,]\d+)(?:[eE][-+]?\d+)?\s?%?"
     r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T\s]\d.*)?|\d{1,2}:\d\d.*"
-    r"|(?i:true|false|yes|no)"
+    rf"|{_BOOLEAN.pattern}"
 )
 
 
@@ -63,11 +64,15 @@ class TopRow:
 
 
 def name_columns(
-    tables: Mapping[tuple[str, str], Table | TopRow], options: ReadOptions, notices: Notices
+    tables: Mapping[tuple[str, str], Table | TopRow],
+    options: ReadOptions,
+    notices: Notices,
+    others: Sequence[Table] = (),
 ) -> list[Table]:
     """Return the tables with the names in their first rows; what stays open is a question.
 
-    The parameter ``header`` decides a single table, and each of several that is a question.
+    The parameter ``header`` decides a single table, and each of several that is a question. ``others``
+    have names already.
     """
     params = options.params
     known = {params.source, params.target, params.graph, params.group, params.node, params.smiles}
@@ -82,8 +87,6 @@ def name_columns(
     for key, top in tables.items():
         if isinstance(top, Table):
             continue
-        if given is None:
-            _refuse_counts(top)
         has_names = given if given is not None and len(tables) == 1 else _has_names(top, known)
         if top.comment and _has_known_name(top.comment, top.below, known):
             named[key] = with_names(top.whole(), top.comment)
@@ -94,12 +97,15 @@ def name_columns(
 
     bodies = {**named, **{key: top.below for key, top in undecided.items()}}
     for key, top in undecided.items():
-        others = [table for other, table in islice(bodies.items(), COMPARED) if other != key]
+        known_tables = [table for other, table in islice(bodies.items(), COMPARED) if other != key]
+        known_tables += others
         has_names = given
         texts = [cell for cell in top.cells if not _VALUE.fullmatch(cell)]
-        if has_names is None and any(_occurs(texts, table) for table in others):
+        if has_names is None and len(top.cells) == 1 < len(tables) + len(others):
+            has_names = _has_ids_of(top.below, known_tables)
+        elif has_names is None and any(_occurs(texts, table) for table in known_tables):
             has_names = False
-        elif has_names is None and _has_ids_of(top.below, others):
+        elif has_names is None and _has_ids_of(top.below, known_tables):
             has_names = True
         elif has_names is None:
             has_names = len(top.cells) > 1 and not _occurs(top.cells, top.below)
@@ -115,28 +121,26 @@ def name_columns(
 def with_names(table: Table, names: Sequence[str]) -> Table:
     """Return a table with names; a column without a name and without a cell is left out.
 
-    Raises ``DamagedInput`` if two columns have the same name.
+    A column with the name of a previous one has its position behind it, as in ``node 2``.
     """
     columns: dict[str, pa.Array] = {}
     for i, (name, column) in enumerate(zip(names, table.columns.values(), strict=True)):
-        if name in columns:
-            raise DamagedInput(
-                f"{table.name}: columns {names.index(name) + 1} and {i + 1} are called {name!r}.",
-                found=list_names(names, 500),
-                steps="rename one of them in the first line",
-            )
         if name or column.null_count < len(column):
-            columns[name or f"{UNNAMED}{i}"] = column
+            unique = name or f"{UNNAMED}{i}"
+            while unique in columns:
+                unique += f" {i + 1}"
+            columns[unique] = column
     return replace(table, columns=columns, has_names=True)
 
 
 def _has_names(top: TopRow, known: set[str]) -> bool | None:
     """True if the first row has names, False if it is data, and None if it may be both."""
     columns = [*top.below.columns.values()]
+    pairs = [*zip(top.cells, columns, strict=True)]
     if any(cell in known and not _VALUE.fullmatch(cell) for cell in top.cells):
         return True
     filled = [cell for cell in top.cells if cell and cell not in _MISSING]
-    numbers = [cell for cell in filled if _VALUE.fullmatch(cell)]
+    numbers = [cell for cell, column in pairs if cell in filled and _is_value(cell, column)]
     counts_up = len(numbers) > 1 and all(map(str.isdecimal, numbers))
     counts_up = counts_up and all(int(b) - int(a) == 1 for a, b in pairwise(numbers))
     if len(numbers) == len(filled):
@@ -151,7 +155,6 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
     # 1. A text above values, or a known name that is no value: names, next to which numbers may be
     #    years or count up.
     may_be_names = counts_up or all(re.fullmatch("[12][0-9]{3}", number) for number in numbers)
-    pairs = [*zip(top.cells, columns, strict=True)]
     words = {*filled} - {*numbers}
     is_above_values = any(cell in words and _has_only_values(column) for cell, column in pairs)
     if is_above_values or _has_known_name(top.cells, top.below, known):
@@ -167,22 +170,10 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
     return (is_apart and repeat) or None
 
 
-def _refuse_counts(top: TopRow) -> None:
-    """Refuse a first row with the numbers of nodes and edges: none below is larger, and so many follow."""
-    first = [int(cell) for cell in top.cells if cell.isdecimal() and len(cell) < 19]
-    is_count = 2 <= len(first) == len(top.cells) <= 3 and first[1] == top.below.rows
-    if is_count and not any(
-        _has_more(column, first[0]) for column in [*top.below.columns.values()][:2]
-    ):
-        raise DamagedInput(
-            f"{top.whole().location(0)} may have the numbers of nodes and edges.",
-            found=list_names(top.cells, 200),
-            steps=["remove the line if it has", Setting(header="no")],
-        )
-
-
-def _has_more(column: pa.Array, number: int) -> bool:
-    return any(not str(cell).isdecimal() or int(cell) > number for cell in column.to_pylist())
+def _is_value(cell: str, column: pa.Array) -> bool:
+    """True for a value; ``no`` is the name of numbers, and a value above booleans alone."""
+    is_boolean = _BOOLEAN.fullmatch(cell) is not None
+    return bool(_VALUE.fullmatch(cell)) and (not is_boolean or _has_only(column, _BOOLEAN))
 
 
 def _has_known_name(names: Sequence[str], below: Table, known: set[str]) -> bool:
@@ -212,11 +203,12 @@ def _has_ids_of(below: Table, others: Sequence[Table]) -> bool:
 
 def _has_only_values(column: pa.Array) -> bool:
     """True if the first cells of a column are numbers, dates or booleans, or missing."""
-    head = column[:SAMPLED_ROWS].drop_null()
-    if not pa.types.is_string(head.type):
-        return len(head) > 0
-    texts = {*head.to_pylist()} - _MISSING
-    return bool(texts) and all(map(_VALUE.fullmatch, texts))
+    return _has_only(column, _VALUE)
+
+
+def _has_only(column: pa.Array, pattern: re.Pattern[str]) -> bool:
+    texts = {*map(str, column[:SAMPLED_ROWS].drop_null().to_pylist())} - _MISSING
+    return bool(texts) and all(map(pattern.fullmatch, texts))
 
 
 def _has_fractions(column: pa.Array) -> bool:

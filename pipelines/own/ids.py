@@ -172,9 +172,16 @@ def _as_integers(floats: pa.Array) -> pa.Array | None:
 
 
 def positions_in(keys: pa.Array, values: pa.Array) -> I64:
-    """Return the position of each of ``values`` (n,) among ``keys``, -1 if it has none."""
+    """Return the position of each of ``values`` (n,) among ``keys``, -1 if it has none.
+
+    Numbers are compared with texts without zeros before them, which spreadsheets remove, unless two
+    keys differ by these alone.
+    """
     if keys.type != values.type:
         keys, values = pc.cast(keys, pa.string()), pc.cast(values, pa.string())
+        bare = pc.utf8_ltrim(keys, "0")
+        if pc.count_distinct(bare) == pc.count_distinct(keys):
+            keys, values = bare, pc.utf8_ltrim(values, "0")
     positions = pc.fill_null(pc.index_in(values, value_set=keys, skip_nulls=True), -1)
     rows: I64 = positions.to_numpy(zero_copy_only=False).astype(np.int64)
     return rows

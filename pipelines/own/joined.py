@@ -35,14 +35,15 @@ def stacked(parts: Sequence[tuple[Table, tuple[str, str]]]) -> Table:
     ]
     return Table(
         " and ".join(table.name for table in tables),
-        {name: _concatenated(cells) for name, cells in columns.items()},
+        {name: concatenated(cells) for name, cells in columns.items()},
         row_word=tables[0].row_word,
         lines=np.concatenate(lines),
         locations=[table.name for table in tables for _ in range(table.rows)],
     )
 
 
-def _concatenated(parts: Sequence[pa.Array]) -> pa.Array:
+def concatenated(parts: Sequence[pa.Array]) -> pa.Array:
+    """Return the cells of several tables as one column, as texts if their types differ."""
     if len({part.type for part in parts}) > 1:
         parts = [pc.cast(part, pa.string()) for part in parts]
     return pa.concat_arrays(parts)

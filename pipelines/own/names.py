@@ -57,15 +57,26 @@ def end_pairs(names: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def in_direction(first: str, second: str) -> tuple[str, str]:
-    """Return two ends, the source first if words of their names tell them apart."""
-    if tells_direction(second, first):
-        return second, first
-    return first, second
+    """Return two ends, the source first if a word of a name tells it, such as ``start`` next to ``ende``."""
+    sources, targets = known_names.SOURCE_WORDS, known_names.TARGET_WORDS
+    forward = has_word(first, sources) + has_word(second, targets)
+    backward = has_word(second, sources) + has_word(first, targets)
+    return (second, first) if backward > forward else (first, second)
 
 
 def tells_direction(source: str, target: str) -> bool:
     """True if words of two names say that edges go from ``source`` to ``target``."""
     return has_word(source, known_names.SOURCE_WORDS) and has_word(target, known_names.TARGET_WORDS)
+
+
+def are_alike(first: str, second: str) -> bool:
+    """True for two names of the same thing: with a common word that is none of ids, or of one letter.
+
+    >>> are_alike("stop_a_id", "stop_b_id"), are_alike("u", "v"), are_alike("user_id", "film_id")
+    (True, True, False)
+    """
+    common = {*words(first)} & {*words(second)} - _ID_WORDS
+    return bool(common) or tells_direction(first, second) or len(first) == len(second) == 1
 
 
 def level_of(table: str) -> str:

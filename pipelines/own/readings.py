@@ -26,7 +26,7 @@ from kmip_data.pipelines.own.ids import (
     positions_in,
     row_numbers,
 )
-from kmip_data.pipelines.own.table import FILE, STEM, Table
+from kmip_data.pipelines.own.table import FILE, FILE_COLUMNS, STEM, Table
 
 Ends = tuple[str, str]
 ROWS_FROM_0, ROWS_FROM_1 = "none", "rows-from-1"  #: values of ``node``: rows are numbered
@@ -53,13 +53,20 @@ class Reading:
 
     @property
     def has_ids(self) -> bool:
-        """True if the name of the column is one of ids, or that of a column of the edges.
+        """True if the name of the column is one of ids, or its words are in that of an end.
 
         Without names, the first column has the ids.
         """
         if not self.nodes.has_names:
             return self.node == self.nodes.column_names[0]
-        return names.is_id_name(self.node) or self.node in self.edges.columns
+        words = {*names.words(self.node)}
+        is_in_end = any(words <= {*names.words(name)} for name in self.columns)
+        return names.is_id_name(self.node) or is_in_end
+
+    @property
+    def support(self) -> int:
+        """Number of different ids in the second column of the two with most."""
+        return sorted(self.columns.values())[-2]
 
     @property
     def fraction(self) -> float:
@@ -93,7 +100,8 @@ class Readings:
         for nodes in self.tables:
             keys = self.node_keys(nodes)
             for edges in self.tables:
-                if edges is nodes or not given <= {*edges.columns}:
+                is_apart = edges is not nodes and not self._names_files(nodes, edges)
+                if not is_apart or not given <= {*edges.columns}:
                     continue
                 found = [*self._readings_of_keys(edges, nodes, keys)]
                 rows = [*self._readings_of_rows(edges, nodes, found)]
@@ -103,21 +111,27 @@ class Readings:
                 if rows:
                     found = [reading for reading in found if not self._counts_rows(reading)]
                 if not found:
-                    rows = [*self._readings_within_graphs(edges, nodes)] or rows
-                    if not any(map(any, (reading.graph_columns for reading in rows))):
+                    within = [*self._readings_within_graphs(edges, nodes)]
+                    linked = [r for r in within if r.graph_columns[0] == r.graph_columns[1]]
+                    if not within:
                         found = [*self._near_readings(edges, nodes)]
                     if any(reading.has_ids for reading in found):
                         rows = []
+                    rows = linked or within or rows
                 yield from [*found, *rows]
 
     def _counts_rows(self, reading: Reading) -> bool:
         cells = self.ids.of(reading.nodes, reading.node).cells
         return any(cells.equals(row_numbers(len(cells), first)) for first in (0, 1))
 
-    def free(self, table: Table) -> list[str]:
-        """Return the columns to which no option gives another use."""
+    def free(self, table: Table, labelled: Table | None = None) -> list[str]:
+        """Return the columns to which no option gives another use; labels are those of ``labelled``."""
         params = self.params
-        used = {*params.label, *params.feature, *params.ignore, params.group, params.graph}
+        used = {*params.feature, *params.ignore, params.graph}
+        if labelled is None:
+            labelled = table
+        if labelled is table or {*params.label, params.group}.isdisjoint(labelled.columns):
+            used |= {*params.label, params.group}
         return [name for name in table.column_names if name not in used]
 
     def keys(self, table: Table) -> list[str]:
@@ -164,9 +178,12 @@ class Readings:
     def _columns_in(self, key: Ids, edges: Table) -> dict[str, int]:
         """Return the columns of the edges that lie in a key, with the number of its ids in each."""
         given = [name for name in (self.params.source, self.params.target) if name]
+        told = names.end_pairs(edges.column_names)
+        if not given and len(told) == 1:
+            given = [*told[0]]
         # A column that both tables have, and that is no key, links their rows: it names graphs.
         links = {*key.table.columns} - {key.name} if key.table.has_names else set()
-        free = [name for name in self.free(edges) if name not in {*given, *links}]
+        free = [name for name in self.free(edges, key.table) if name not in {*given, *links}]
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)
@@ -224,8 +241,21 @@ class Readings:
         if node_graph in edges.columns:
             return [node_graph]
         if node_graph == self.params.graph or self._are_rows_of_another_table(graphs):
-            return self.free(edges)[:COMPARED_COLUMNS]
+            return [
+                *filter(edges.columns.__contains__, [STEM]),
+                *self.free(edges)[:COMPARED_COLUMNS],
+            ]
         return []
+
+    def _names_files(self, table: Table, other: Table) -> bool:
+        """True if a key of a table has the names of the files of another, and few other ids."""
+        files = [self.ids.of(other, name) for name in FILE_COLUMNS if name in other.columns]
+        keys = [self.ids.of(table, name) for name in self.keys(table)]
+        return any(
+            key.covered(names) is not None and table.rows < 2 * len(names.distinct)
+            for names in files
+            for key in keys
+        )
 
     def _are_rows_of_another_table(self, graphs: Ids) -> bool:
         """True if a third table has each graph once."""

@@ -11,13 +11,25 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from operator import itemgetter
 
+import numpy as np
+import pyarrow.compute as pc
+
 from kmip_data.columns.column_roles import Level
+from kmip_data.columns.part_masks import are_parts
 from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import IdsOfTables, positions_in, repeats
+from kmip_data.pipelines.own.ids import (
+    MIN_COVERAGE,
+    Ids,
+    IdsOfTables,
+    positions_in,
+    repeats,
+    row_numbers,
+)
 from kmip_data.pipelines.own.joined import stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
@@ -27,7 +39,7 @@ from kmip_data.pipelines.own.readings import (
     Reading,
     Readings,
 )
-from kmip_data.pipelines.own.table import STEM, Table
+from kmip_data.pipelines.own.table import FILE_COLUMNS, STEM, Table
 from kmip_data.text import list_names
 
 #: Fraction of the most values that two columns have in common from which another pair may be the ends.
@@ -54,6 +66,13 @@ class Roles:
         return {ROWS_FROM_0: 0, ROWS_FROM_1: 1}.get(self.node)
 
     @property
+    def have_one_graph(self) -> bool:
+        """True if all rows of the first table are of one graph."""
+        level, table = next(iter(self.tables.items()))
+        name = self.graph_columns.get(level)
+        return not name or len(self.ids.of(table, name).distinct) < 2
+
+    @property
     def tables(self) -> dict[Level, Table]:
         """Tables by level; the first one gives the order of the graphs."""
         levels: dict[Level, Table | None] = {
@@ -75,6 +94,15 @@ def find_roles(tables: Sequence[Table], options: ReadOptions, findings: Findings
     return _RolesFinder(tables, options, findings).find()
 
 
+def with_tables(
+    roles: Roles, tables: Sequence[Table], options: ReadOptions, findings: Findings
+) -> Roles:
+    """Return roles that a reader knows, with the columns of other tables that have keys of theirs."""
+    return _RolesFinder([*roles.tables.values(), *tables], options, findings).with_tables(
+        roles, tables
+    )
+
+
 class _RolesFinder:
     def __init__(self, tables: Sequence[Table], options: ReadOptions, findings: Findings) -> None:
         self.tables = tables
@@ -93,16 +121,26 @@ class _RolesFinder:
         else:
             roles = self._edges_alone()
             used = [roles.edges]
-        for table in self.tables:
-            if all(table is not other for other in used):
-                roles = self._with_table(roles, table)
-        return self._with_graphs_by_name(roles)
+        others = [table for table in self.tables if all(table is not other for other in used)]
+        return self._with_graphs_by_name(self.with_tables(roles, others))
+
+    def with_tables(self, roles: Roles, tables: Sequence[Table]) -> Roles:
+        for table in tables:
+            roles = self._with_table(roles, table)
+        return roles
 
     def _best(self, readings: Sequence[Reading]) -> Reading:
-        """Return the likeliest reading; ask if another one is as likely."""
-        rank = max(reading.rank for reading in readings)
-        likeliest = [reading for reading in readings if reading.rank == rank]
-        best = max(likeliest, key=lambda reading: reading.fraction)
+        """Return the likeliest reading; ask if another one is as likely.
+
+        Ends have many different ids, and the rows of edges are no nodes, as those of nodes are no graphs.
+        """
+        support = max(reading.support for reading in readings)
+        likely = [reading for reading in readings if reading.support >= _SIMILAR * support]
+        nodes = {reading.nodes for reading in likely}
+        likely = [reading for reading in likely if reading.edges not in nodes] or likely
+        rank = max(reading.rank for reading in likely)
+        likeliest = [reading for reading in likely if reading.rank == rank]
+        best = max(likeliest, key=lambda reading: (reading.fraction, reading.has_rows))
         rivals = [
             other
             for other in likeliest
@@ -231,32 +269,52 @@ class _RolesFinder:
                 steps="copy the files of one graph into a folder, and use it as archive",
             )
         first, second = ends
-        self._refuse_two_numberings(edges, ends)
+        if not edges.has_names:
+            self._refuse_counts(edges, ends)
+        if not is_certain and not edges.has_names:
+            raise DamagedInput(
+                f"{edges.name} has no names of columns, and may be an adjacency list.",
+                steps=[
+                    REMEDIES["an adjacency list"].format(file=edges.name),
+                    Setting(source=first, target=second),
+                ],
+            )
         if not is_certain and not self.questions:
-            question = f"{edges.name}: are {first!r} and {second!r} the ends of an edge?"
+            question = (
+                f"{edges.name}: are {first!r} and {second!r} the ends of an edge, with ids of the same nodes? "
+                f"If they count two kinds of nodes, write different ids first, in pandas table[{first!r}] = "
+                f"{first!r} + table[{first!r}].astype(str)"
+            )
             self.questions[question] = Setting(source=first, target=second)
         return Roles(edges, ends)
 
-    def _refuse_two_numberings(self, edges: Table, ends: Ends) -> None:
-        """Refuse numbers in two columns without a word in common, unless the user names both."""
-        first, second = ends
-        is_told = {*ends} <= {self.params.source, self.params.target} or names.end_pairs(ends)
-        words = [{word for word in names.words(end) if len(word) > 1} for end in ends]
-        kinds = [{*filter(str.isalpha, found)} - known_names.ID_WORDS for found in words]
-        are_alike = not all(kinds) or not kinds[0].isdisjoint(kinds[1])
-        are_numbers = all(self.ids.of(edges, end).are_numbers for end in ends)
-        may_differ = edges.has_names and are_numbers and not are_alike
-        if may_differ and not is_told and not names.tells_direction(*ends):
-            raise DamagedInput(
-                f"{edges.name}: numbers in {first!r} and {second!r} may be those of two kinds of nodes.",
-                steps=[
-                    f"if they are, in pandas: table[{first!r}] = {first!r} + table[{first!r}].astype(str)",
-                    Setting(source=first, target=second),
+    def _refuse_counts(self, edges: Table, ends: Ends) -> None:
+        """Refuse a first line that has the numbers of nodes and edges, as some programs write it."""
+        ids = [self.ids.of(edges, name) for name in ends]
+        if self.params.header or edges.rows < 2 or not all(end.are_numbers for end in ids):
+            return
+        nodes, count = (end.cells[0].as_py() for end in ids)
+        below = [end.cells[1:] for end in ids]
+        spread = max(pc.max(cells).as_py() for cells in below) - min(
+            pc.min(cells).as_py() for cells in below
+        )
+        if count == edges.rows - 1 and nodes > spread:
+            raise edges.error_at(
+                0,
+                f"{nodes} {count} may be the numbers of nodes and edges, as {count} lines follow (if each "
+                "has the neighbours of a node, it is METIS, and no table of edges)",
+                [
+                    "leave it out, or keep it as an edge",
+                    Setting(header="yes"),
+                    Setting(header="no"),
                 ],
             )
 
     def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:
-        """Return the likeliest ends of a table, and whether no other pair is as likely."""
+        """Return the likeliest ends of a table, and whether no other reading is as likely.
+
+        Numbers in columns whose names are not alike, such as users and films, may count two kinds of nodes.
+        """
         given = (self.params.source, self.params.target)
         if all(given):
             return (given, True) if {*given} <= {*table.columns} else None
@@ -282,7 +340,21 @@ class _RolesFinder:
             return ((columns[0], columns[1]), False) if is_pair else None
         ends = max(common, key=lambda pair: common[pair])
         least = _MIN_COMMON * common[ends]
-        return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
+        is_only = sum(count >= least for count in common.values()) == 1
+        if not table.has_names and ends == (*table.column_names[:2],):
+            is_only |= not self._may_be_neighbours(table)
+        may_count_two_kinds = all(self.ids.of(table, name).are_numbers for name in ends)
+        is_certain = is_only and (names.are_alike(*ends) or not may_count_two_kinds)
+        return names.in_direction(*ends), is_certain
+
+    def _may_be_neighbours(self, table: Table) -> bool:
+        """True if each row may have a node and its neighbours, of which none is the node itself."""
+        first, *others = (
+            self.ids.of(table, name) for name in table.column_names[:COMPARED_COLUMNS]
+        )
+        rows = np.stack([first.positions(ids.cells) for ids in others])
+        is_own = (rows == np.arange(table.rows)).any()
+        return bool(first.is_key and (rows >= 0).mean() >= MIN_COVERAGE and not is_own)
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
         """Return the roles with another table: of columns of the nodes, or of graphs."""
@@ -294,14 +366,67 @@ class _RolesFinder:
             ids = self.ids.of(nodes, roles.node)
             for key in keys:
                 if ids.is_key and ids.covered(self.ids.of(table, key)) is not None:
-                    rows = self.ids.of(table, key).positions(ids.cells)
-                    return replace(roles, nodes=with_columns(nodes, table, rows, key))
-        if roles.graphs is None and graphs:
-            return replace(roles, graphs=table, graph_columns=graphs[0])
+                    return replace(roles, nodes=self._with_columns(nodes, table, key, ids))
+        if roles.graphs is not None:
+            for key in keys:
+                if ids := self._names_of_graphs(roles, self.ids.of(table, key)):
+                    return replace(roles, graphs=self._with_columns(roles.graphs, table, key, ids))
+        elif graphs:
+            return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
         self._refuse_ids_with_faults(roles, table)
-        reason = "no column of it has ids of the other tables"
-        self.findings.notices.ignored[table.name] = reason
+        self._ignore(table)
         return roles
+
+    def _names_of_graphs(self, roles: Roles, key: Ids) -> Ids | None:
+        """Return the names of the graphs, or of their files, that a key of another table covers."""
+        table = roles.tables["graph"]
+        names = [roles.graph_columns["graph"], *FILE_COLUMNS]
+        names += [
+            name for name in self.readings.keys(table) if not self.ids.of(table, name).are_numbers
+        ]
+        columns = (self.ids.of(table, name) for name in names if name in table.columns)
+        return next((ids for ids in columns if key.covered(ids) is not None), None)
+
+    def _with_columns(self, table: Table, other: Table, key: str, ids: Ids) -> Table:
+        """Return a table with the columns of another, whose ``key`` has its ``ids``; note other rows."""
+        rows = self.ids.of(other, key).positions(ids.cells)
+        ignored = self.findings.notices.ignored
+        if without := other.rows - len(np.unique(rows[rows >= 0])):
+            ignored[f"rows of {other.name}"] = f"{without:,} without a row in {table.name}"
+        if missing := np.flatnonzero(rows < 0).tolist():
+            first = table.location(missing[0])
+            ignored[f"rows of {table.name}"] = (
+                f"{len(missing):,} without a row in {other.name}, such as {first}"
+            )
+        return with_columns(table, other, rows, key)
+
+    def _ignore(self, table: Table) -> None:
+        """Note a table without a role.
+
+        Refuse it if it may be a list of a split, or if an option names a column that only it has.
+        """
+        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
+        if are_parts([stem.partition(".")[0] for stem in stems]):
+            raise DamagedInput(
+                f"{table.name} may list the ids of a split, but its lines have several cells.",
+                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
+            )
+        reason = "no column with another id in each row has ids of the other tables"
+        params = self.params
+        for name in (*params.label, *params.feature, params.group):
+            if [other for other in self.tables if name in other.columns] == [table]:
+                raise DamagedInput(
+                    f"{table.name} has the column {name!r}, but {reason}.",
+                    found=table.column_list,
+                    steps="write the id of its node, or the name of its graph or file, into each row",
+                )
+        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
+        if are_parts([stem.partition(".")[0] for stem in stems]):
+            raise DamagedInput(
+                f"{table.name} may list the ids of a split, but its lines have several cells.",
+                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
+            )
+        self.findings.notices.ignored[table.name] = reason
 
     def _refuse_ids_with_faults(self, roles: Roles, table: Table) -> None:
         """Refuse a table of which half of the rows have ids of the nodes, as it has no other role."""
@@ -338,8 +463,7 @@ class _RolesFinder:
             known = roles.graph_columns.get(level)
             used = {roles.node, *roles.ends}
             free = [name for name in self.readings.free(other) if name not in used]
-            if STEM in other.columns:
-                free.append(STEM)
+            free += [name for name in FILE_COLUMNS if name in other.columns]
             counts = {}
             for name in [known] if known else free:
                 cells = self.ids.of(other, name)
@@ -356,14 +480,17 @@ class _RolesFinder:
 
     def _joins_graphs(self, roles: Roles, level: Level, name: str) -> bool:
         """True if an edge joins nodes with two values in a column of the nodes."""
-        if level != "node" or roles.first_row is not None or any(roles.graph_columns.values()):
+        if level != "node" or any(roles.graph_columns.values()):
             return False
-        node_ids = self.ids.of(roles.tables["node"], roles.node)
-        kinds = self.ids.of(roles.tables["node"], name)
+        nodes = roles.tables["node"]
+        if roles.first_row is None:
+            node_ids = self.ids.of(nodes, roles.node).cells
+        else:
+            node_ids = row_numbers(nodes.rows, roles.first_row)
+        kinds = self.ids.of(nodes, name)
         codes = positions_in(kinds.distinct, kinds.cells)
-        first, second = (
-            node_ids.positions(self.ids.of(roles.edges, end).cells) for end in roles.ends
-        )
+        ends = (self.ids.of(roles.edges, end).cells for end in roles.ends)
+        first, second = (positions_in(node_ids, cells) for cells in ends)
         return bool((codes[first] != codes[second])[(first >= 0) & (second >= 0)].any())
 
     def _with_graphs_by_name(self, roles: Roles) -> Roles:
@@ -372,6 +499,14 @@ class _RolesFinder:
         if not columns and self.params.graph != "none":
             for level, table in roles.tables.items():
                 columns[level] = self._graph_column_by_name(roles, table)
+        if STEM in roles.edges.columns and not any(
+            (*columns.values(), roles.nodes, self.params.graph)
+        ):
+            question = (
+                f"{roles.edges.name} have the same columns, and may be parts of one graph or a graph "
+                f"each: graph='none' or {Setting(graph='file')}"
+            )
+            self.questions[question] = Setting(graph="none")
         columns = {level: columns.get(level, "") for level in roles.tables}
         return replace(roles, graph_columns=columns, ids=self.ids)
 
@@ -383,6 +518,11 @@ class _RolesFinder:
         used = {roles.node, *roles.ends}
         free = [name for name in table.column_names if name not in used]
         return next(iter(names.matching(free, known_names.GRAPH_ID_NAMES)), "")
+
+
+def _names_alike(columns: Mapping[Level, str]) -> int:
+    """Number of columns with the name of the column of graphs."""
+    return sum(name == columns["graph"] for name in columns.values())
 
 
 def _names(roles: Roles) -> set[str]:

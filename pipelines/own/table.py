@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -14,11 +15,14 @@ import pyarrow.compute as pc
 
 from kmip_data.arrays import Array, Bools
 from kmip_data.errors import DamagedInput, Step
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.text import list_names
 
 #: Column of a table of several files -> what it has of each row's file: its path, its name without
 #: suffix, and the folders above it. No column of a user begins with this letter.
 FILE, STEM, FOLDER = "\0file", "\0stem", "\0folder"
+FILE_NAME = "\0name"  #: column with the name of each row's file
+FILE_COLUMNS = (STEM, FILE_NAME, FILE)  #: columns by which other tables may name a file
 _ARROW = (pa.Array, pa.ChunkedArray)
 
 
@@ -37,7 +41,7 @@ class Table:
         True  #: False if the file does not name its columns, which are numbered from 0
     )
     row_word: str = "line"  #: word for a row in messages
-    #: number of each row's line, (R,), or the number of the first row
+    #: number or name of each row's line, (R,), or the number of the first row
     lines: Array | int = 1
     #: name of each row's file, if there are several
     locations: Sequence[str] = ()
@@ -62,7 +66,7 @@ class Table:
 
     def location(self, row: SupportsInt) -> str:
         """Return the file and line of a row, for messages."""
-        number = self.lines + int(row) if isinstance(self.lines, int) else int(self.lines[int(row)])
+        number = self.lines + int(row) if isinstance(self.lines, int) else self.lines[int(row)]
         name = self.locations[int(row)] if self.locations else self.name
         return f"{name}, {self.row_word} {number}"
 
@@ -85,6 +89,20 @@ class Table:
         if not pa.types.is_string(cells.type):
             cells = pc.cast(cells, pa.string())
         return [text or "" for text in cells.to_pylist()]
+
+
+def table_of_rows(
+    name: str,
+    rows: Sequence[Mapping[Any, object]],
+    options: ReadOptions,
+    ignored: dict[str, str],
+    **facts: object,
+) -> Table:
+    """Return a table of objects (R,) by the name of their column; a row may lack some."""
+    keys = dict.fromkeys(chain.from_iterable(rows))
+    options.check_memory(8 * len(keys) * len(rows), name)
+    columns = {str(key): [row.get(key) for row in rows] for key in keys}
+    return table_of_arrays(name, columns, ignored, **facts)
 
 
 def table_of_arrays(
@@ -121,9 +139,15 @@ def _as_arrow(values: Any) -> pa.Array:
         array = values if isinstance(values, _ARROW) else pa.array(values, from_pandas=True)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         if any(isinstance(value, list | tuple | set | dict | np.ndarray) for value in values):
-            return pa.array([{}] * len(values))
+            return _objects(len(values))
         array = pa.array([None if pd.isna(value) else str(value) for value in values])
+    if pa.types.is_list(array.type) and any(isinstance(value, set | frozenset) for value in values):
+        return _objects(len(values))  # without an order
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def _objects(count: int) -> pa.Array:
+    return pa.array([{}] * count)
 
 
 def _typed_columns(name: str, cells: pa.Array) -> Iterator[tuple[str, pa.Array]]:
@@ -142,6 +166,6 @@ def _typed_columns(name: str, cells: pa.Array) -> Iterator[tuple[str, pa.Array]]
         yield name, days if pc.cast(days, kind).equals(cells) else cells
     elif pa.types.is_primitive(kind) and not pa.types.is_duration(kind):
         yield name, cells
-    elif pa.types.is_null(kind) or "string" in str(kind):
+    elif pa.types.is_null(kind) or str(kind) in {"string", "large_string", "string_view"}:
         texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
         yield name, pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)

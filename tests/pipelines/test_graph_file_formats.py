@@ -8,7 +8,6 @@ import shutil
 
 import numpy as np
 import pytest
-from support.cases import steps_of
 from support.cli import kmip
 from support.graph_files import (
     PIPELINE,
@@ -20,7 +19,7 @@ from support.graph_files import (
     tu_files,
     write_files,
 )
-from support.own_graphs import build_in_memory
+from support.own_graphs import build_in_memory, parse_remedy
 from support.shared import ROOT
 
 import kmip_data
@@ -28,9 +27,9 @@ from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
-from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
-from kmip_data.pipelines.datasets.graphs.tables.table import attribute_tables
+from kmip_data.pipelines.own.graphs import graphs_of_tables
+from kmip_data.pipelines.own.networks import GRAPH, NODE, SOURCE, TARGET, AttributeRows
+from kmip_data.pipelines.own.roles import Roles
 
 
 def test_a_file_format_is_a_reader_and_an_entry(tmp_path, monkeypatch):
@@ -72,7 +71,7 @@ ROWS_BY_READER = {
     "networkx_files": ["networkx, Gephi, Cytoscape", "Graphviz", "Pajek"],
     "tudataset_files": ["TUDataset"],
     "smiles_tables": ["molecules"],
-    "table_files": ["tables", "adjacency matrix"],
+    "format": ["tables", "adjacency matrix"],
 }
 
 
@@ -90,22 +89,20 @@ def test_every_file_format_has_a_row_in_the_docs():
 
 def read_links(folder, files, options, findings):
     """A small reader: each line has a node with its mass, or two nodes with the length of their link."""
-    rows = {"graph": [], "node": [], "edge": []}
+    nodes = AttributeRows("line", GRAPH, NODE)
+    edges = AttributeRows("line", GRAPH, SOURCE, TARGET)
     for file in files:
-        rows["graph"].append({known_columns.GRAPH_KEY: file, known_columns.LOCATION_KEY: file})
         for number, line in enumerate((folder / file).read_text().splitlines()[1:], 2):
-            *ends, value = line.split()
-            row = {
-                known_columns.GRAPH_KEY: file,
-                known_columns.LOCATION_KEY: f"{file}, line {number}",
-            }
-            if len(ends) == 1:
-                rows["node"].append({known_columns.NODE_KEY: ends[0], "mass": value, **row})
+            *ids, value = line.split()
+            if len(ids) == 1:
+                nodes.add(file, number, {"mass": value}, file, *ids)
             else:
-                named_ends = {known_columns.SOURCE_KEY: ends[0], known_columns.TARGET_KEY: ends[1]}
-                rows["edge"].append({**named_ends, "length": value, **row})
-    tables = attribute_tables(rows, ", ".join(files), findings.notices)
-    yield from graphs_from_tables(tables, options, findings)
+                edges.add(file, number, {"length": value}, file, *ids)
+    tables = [rows.table(name, options, {}) for name, rows in (("links", edges), ("nodes", nodes))]
+    roles = Roles(
+        tables[0], (SOURCE, TARGET), tables[1], NODE, None, {"node": GRAPH, "edge": GRAPH}
+    )
+    yield from graphs_of_tables(roles, options, findings)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +143,7 @@ def test_the_remedy_for_an_unknown_node_fits_a_small_reader(tmp_path, monkeypatc
     folder = write_files(tmp_path / "q", a_links="links\na 1\nb 2.5\na b 0.5\na x 1\n")
     with pytest.raises(DamagedInput, match="the node x is not one of") as error:
         read_folder(folder)
-    assert steps_of(error.value) == "add the node to its graph, or correct the edge"
-    _, (record,) = read_folder(folder, on_error="skip")
+    _, (record,) = read_folder(folder, **parse_remedy(error.value))
     assert record.columns["edge/edge_attr"].tolist() == [[0.5]]
 
 
@@ -427,8 +423,10 @@ def test_gml_of_the_web_names_nodes_by_their_labels(tmp_path):
     assert schema.y_column is None
     assert record.columns["node/x"].tolist() == [[3], [1]]
     assert record.edge_index.tolist() == [[0, 0], [1, 1]]
-    same = write_files(tmp_path / "classes", a_gml=GML.format("left", "left"))
-    assert read_folder(same)[0].y_column.num_classes == 1
+    same = write_files(tmp_path / "constant", a_gml=GML.format("left", "left"))
+    params, _ = build_in_memory(same)
+    assert params.inferred.target is None
+    assert any(line.startswith("label: ") for line in params.inferred.summary["ignored"])
 
 
 def test_the_eight_files_of_planetoid_are_the_dataset_of_that_name(tmp_path):

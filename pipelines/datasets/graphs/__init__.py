@@ -28,6 +28,7 @@ from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import Schema
 from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
+from kmip_data.pipelines.datasets.graphs import molecules
 from kmip_data.pipelines.datasets.graphs.description_sources import (
     description_for_like,
     description_from_findings,
@@ -54,7 +55,6 @@ from kmip_data.pipelines.datasets.graphs.parameters import (
     InferredGraphParams,
     InferredGraphs,
 )
-from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.formats.file_heads import first_member, is_workbook
 from kmip_data.pipelines.formats.unsupported_formats import refuse_unsupported_format
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, spool_graphs
@@ -202,7 +202,7 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
             if params.undirected:
                 block, unequal = add_reverses_to_block(block)
                 edge_counts.unequal_reverses += unequal
-            block, are_molecules = smiles_tables.drop_smiles(block)
+            block, are_molecules = molecules.drop_smiles(block)
             inferred.add(block, findings.attributes.target_key, findings.attributes.forms)
         check_totals(inferred, findings, members)
 
@@ -223,10 +223,10 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
         stored = [*columns, target.column] if target else columns
         schema = inferred.schema(stored, directed=not params.undirected)
         if are_molecules:
-            schema = smiles_tables.molecule_schema(schema, self.manifest.name)
+            schema = molecules.molecule_schema(schema, self.manifest.name)
 
         # 5. The summary for the card; bonds are unknown until shards are built.
-        edge_summary = smiles_tables.EDGE_SUMMARY if are_molecules else edge_counts.summary()
+        edge_summary = molecules.EDGE_SUMMARY if are_molecules else edge_counts.summary()
         warnings = [*findings.notices.warnings]
         if edge_counts.warning:
             warnings.insert(0, edge_counts.warning)
@@ -269,7 +269,7 @@ class OwnGraphsPipeline(OwnPipeline[InferredGraphParams]):
             for block in blocks:
                 yield from conform_block(block, inferred.record_schema, inferred.target)
             return
-        for key, molecule in smiles_tables.build_molecules(
+        for key, molecule in molecules.build_molecules(
             blocks,
             inferred.record_schema,
             inferred.target,

@@ -26,7 +26,7 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     tudataset_files,
 )
 from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
-from kmip_data.pipelines.own import format as table_files
+from kmip_data.pipelines.own import format as own_tables
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.
 FORMATS = (
@@ -36,12 +36,12 @@ FORMATS = (
     networkx_files.FORMAT,
     tudataset_files.FORMAT,
     smiles_tables.FORMAT,
-    table_files.FORMAT,
+    own_tables.FORMAT,
 )
 #: Formats of texts that have no names of files for the parts of a split.
-_FORMATS_OF_TEXTS = (networkx_files.FORMAT, smiles_tables.FORMAT, table_files.FORMAT)
+_FORMATS_OF_TEXTS = (networkx_files.FORMAT, smiles_tables.FORMAT, own_tables.FORMAT)
 #: Formats whose files may lie in several folders, a graph each. Tables check this.
-_FORMATS_OF_FOLDERS = (networkx_files.FORMAT, table_files.FORMAT)
+_FORMATS_OF_FOLDERS = (networkx_files.FORMAT, own_tables.FORMAT)
 
 
 def read_graphs(

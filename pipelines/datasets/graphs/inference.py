@@ -24,12 +24,12 @@ from kmip_data.format.schema import (
     bytes_per_graph_node_edge,
 )
 from kmip_data.format.writer import MAX_SHARD_BYTES
+from kmip_data.pipelines.datasets.graphs import molecules
 from kmip_data.pipelines.datasets.graphs.description_sources import describes_arrays
 from kmip_data.pipelines.datasets.graphs.file_summary import stored_component_names
 from kmip_data.pipelines.datasets.graphs.findings import FEATURE_KEYS, Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import NODE_ID_DOC, InferredGraphs
-from kmip_data.pipelines.datasets.graphs.readers import smiles_tables
 from kmip_data.pipelines.graph_arrays.spooled_graphs import SpooledGraphs, bytes_of_graph
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
 from kmip_data.text import list_names
@@ -112,17 +112,18 @@ def infer_target_column(
     task = options.params.task
     if task is None and findings.attributes.are_tensors:
         task = _task_of_floats(columns.targets, findings)
+    names = findings.attributes.component_names["y"]
     target = infer_target(
         columns.target,
-        findings.attributes.component_names["y"],
+        names,
         columns.targets,
         task,
         classes,
         is_table=is_table,
-        minus_one_is_class="none" in options.params.missing,
+        minus_one_is_class=all(options.params.missing_words(name)[1] for name in names),
     )
-    names = options.params.class_name or findings.attributes.class_names
-    _check_class_names(names, target, columns.targets)
+    class_names = options.params.class_name or findings.attributes.class_names
+    _check_class_names(class_names, target, columns.targets)
     if findings.attributes.are_tensors:
         form = findings.attributes.forms.get(columns.target, "axis")
         return _present_as_tensors(target, columns.targets, form, options)
@@ -177,7 +178,7 @@ def graphs_per_shard(inferred: InferredGraphs) -> int:
     graphs = inferred.counts[0]
     size = int(np.dot(inferred.counts, bytes_per_graph_node_edge(inferred.record_schema)))
     if inferred.are_molecules:
-        size += graphs * smiles_tables.BYTES_PER_MOLECULE
+        size += graphs * molecules.BYTES_PER_MOLECULE
     return graphs * MAX_SHARD_BYTES // max(size, MAX_SHARD_BYTES) or 1
 
 

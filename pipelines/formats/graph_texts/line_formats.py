@@ -1,15 +1,12 @@
-"""Refuse texts of graphs whose lines are no rows of a table, with the line of Python that converts them."""
+"""Texts of graphs whose lines are no rows of a table, with the line of Python that converts them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-
-from kmip_data.arrays import I64
-from kmip_data.errors import DamagedInput
+from collections.abc import Sequence
 
 #: Format -> how to convert it.
-_REMEDIES = {
+REMEDIES = {
     "an adjacency list": "in Python: import networkx; networkx.write_graphml(networkx.read_adjlist({file!r}), "
     "'graph.graphml')",
     "METIS without weights": "in Python: import networkx; lines = [line for line in open({file!r}) if line[0] != "
@@ -21,39 +18,37 @@ _REMEDIES = {
 }
 
 
-def refuse_line_format(
-    rows: Sequence[str], widths: I64, comments: Mapping[int, str], name: str
-) -> None:
-    """Refuse a text that looks like one of these formats.
+def line_format(
+    rows: Sequence[str], cells: int, count: int, comments: Sequence[str], name: str
+) -> str:
+    """Return the format of a text that is no table; empty if it may be one.
 
-    ``widths`` (R,) are the numbers of cells of all rows, and ``comments`` has lines that begin with ``#``.
+    Parameters
+    ----------
+    rows
+        First rows.
+    cells, count
+        Number of cells of all rows, and of all rows.
+    comments
+        Lines that begin with ``#``.
+    name
+        Name of the file.
     """
-    line_format = _line_format(rows, widths, [*comments.values()], name)
-    if line_format:
-        raise DamagedInput(
-            f"{name} may be {line_format}, which is no table of edges.",
-            steps=_REMEDIES[line_format].format(file=name),
-        )
-
-
-def _line_format(rows: Sequence[str], widths: I64, comments: Sequence[str], name: str) -> str:
-    """Return the format of the first ``rows`` and the ``widths`` (R,) of all; empty for a table."""
-    is_ragged = len({*widths.tolist()}) > 2
+    widths = {len(row.split()) for row in rows}
     first_cells = {row.split()[0] for row in rows}
     counts = rows[0].split()
     if re.match(r"dl\b.*\bn\s*=", " ".join(rows[:2]), re.IGNORECASE):
         return "UCINET's DL"
     if 2 <= len(counts) <= 4 and all(map(str.isdecimal, counts)):
         # Rows of two cells may be as many edges as the first line says.
-        neighbours = widths[1:]
-        is_metis = neighbours.sum() == 2 * int(counts[1]) and len(neighbours) <= int(counts[0])
-        if is_metis and (neighbours != 2).any():
+        is_metis = cells - len(counts) == 2 * int(counts[1]) and count - 1 <= int(counts[0])
+        if is_metis and {len(row.split()) for row in rows[1:]} != {2}:
             return "METIS without weights"
     # Each edge of LGL is below one of its ends, so many of these are neighbours, too.
     words = [comment.lstrip("# ") for comment in comments]
-    if widths.max() <= 2 and " " not in "".join(words) and not first_cells.isdisjoint(words):
+    if max(widths) <= 2 and " " not in "".join(words) and not first_cells.isdisjoint(words):
         return "LGL"
-    if not is_ragged:
+    if len(widths) <= 2:
         return ""
     if name.endswith(".sif"):
         return "SIF"

@@ -10,7 +10,8 @@ import numpy as np
 from kmip_data.arrays import I64, U8, Array
 from kmip_data.columns.part_masks import part_code
 from kmip_data.errors import Setting
-from kmip_data.format.split_files import NO_PART
+from kmip_data.format.split_files import NO_PART, PART_CODES
+from kmip_data.pipelines.own.columns.facts import ColumnFacts
 from kmip_data.pipelines.own.columns.uses import Candidate
 from kmip_data.text import list_names
 
@@ -18,9 +19,10 @@ from kmip_data.text import list_names
 def read_parts(column: Candidate) -> U8:
     """Return a column of parts as codes (R,); refuse other texts."""
     facts = column.facts
-    codes = [part_code(text) for text in facts.texts]
-    if None in codes:
-        unknown = [text for text in facts.texts if part_code(text) is None]
+    codes, unknown, part = codes_of_parts(facts)
+    if facts.are_words_given and part:
+        codes = [PART_CODES[part] if code is None else code for code in codes]
+    elif unknown:
         problem = f"{column.name!r} is {unknown[0]!r}, not train, val or test"
         if len(unknown) > 1:
             problem += f"; unknown are {list_names(unknown)}"
@@ -28,6 +30,18 @@ def read_parts(column: Candidate) -> U8:
         row = facts.row_of(unknown[0])
         raise column.table.error_at(row, problem, [remedy, Setting(ignore=column.name)])
     return facts.by_row(codes, NO_PART).astype(np.uint8)
+
+
+def codes_of_parts(facts: ColumnFacts) -> tuple[list[int | None], list[str], str]:
+    """Return the code of each distinct text, the unknown texts, and the part that a single one may be.
+
+    This is the part that has no other text, as ``Validierung`` is next to those of train and test.
+    """
+    codes = [part_code(text) for text in facts.texts]
+    unknown = [text for text, code in zip(facts.texts, codes, strict=True) if code is None]
+    others = [part for part, code in PART_CODES.items() if code not in codes]
+    part = others[0] if len(unknown) == len(others) == 1 else ""
+    return codes, unknown, part
 
 
 def read_groups(column: Candidate) -> I64:

@@ -12,7 +12,8 @@ from kmip_data.arrays import Bools
 from kmip_data.columns.column_roles import Use
 from kmip_data.columns.labels import NO_CLASS, mask_changed_by_float32
 from kmip_data.errors import Setting
-from kmip_data.pipelines.own.columns.uses import Candidate
+from kmip_data.pipelines.own.columns.parts import codes_of_parts
+from kmip_data.pipelines.own.columns.uses import Candidate, has_lists
 
 _MAX_STRAYS = 8  #: number of texts among numbers up to which they may be words for missing values
 
@@ -87,6 +88,24 @@ def _open_words(column: Candidate) -> Question | None:
     return _missing_or(column, question, "text", words, is_value=is_value)
 
 
+def _unknown_part(column: Candidate) -> Question | None:
+    _, unknown, part = codes_of_parts(column.facts)
+    if not part or column.is_mask or column.facts.are_words_given:
+        return None
+    where = column.locate(column.facts.row_of(unknown[0]), repr(unknown[0]))
+    return _missing_or(column, f"{where} in a split", f"name of {part}", unknown, is_value=True)
+
+
+def _lists(column: Candidate) -> Question | None:
+    if not has_lists(column) or column.name in column.options.params.feature:
+        return None
+    return Question(
+        f"{column.locate(0, str(column.facts.cells[0]))}, in a column of lists: leave it out, or write a "
+        "column of 0 and 1 for each number, in pandas table['words'].str.get_dummies(',')",
+        Setting(ignore=column.name),
+    )
+
+
 def _too_many_texts(column: Candidate) -> Question | None:
     texts = column.facts.texts
     if len(texts) <= column.options.params.categories:
@@ -150,7 +169,8 @@ def _missing_or(
 Ask = Callable[[Candidate], Question | None]
 _QUESTIONS: dict[Use, tuple[Ask, ...]] = {
     "number": (_open_sign, _strays, _sentinel, _precision),
-    "category": (_open_words, _too_many_texts),
+    "category": (_lists, _open_words, _too_many_texts),
+    "part": (_unknown_part,),
     "label": (_open_sign, _strays, _sentinel, _open_words, _minus_one),
 }
 _NOT_DESCRIBED = {_open_sign, _precision}  #: questions that a description does not answer

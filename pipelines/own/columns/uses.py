@@ -16,12 +16,14 @@ from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.columns.facts import ColumnFacts
+from kmip_data.pipelines.own.columns.numbers import all_match
 from kmip_data.pipelines.own.table import Table
 
 _SAMPLED_ROWS = 100  #: first rows in which values of parts are looked for
 _NAMED_FRACTION = 0.9  #: fraction of distinct values above which texts are names
 _NAMED_FRACTION_OF_GRAPHS = 0.99  #: the same for values that are distinct within each graph
 _LONG_TEXT = 60
+_LIST = r"^\[?[0-9]+(?:[,; ] ?[0-9]+)*\]?$"
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,6 +166,18 @@ def _dates(column: Candidate) -> Vote | None:
     return Vote(why=f"dates or times, such as {column.facts.texts[0]}") if is_date else None
 
 
+def _lists(column: Candidate) -> Vote | None:
+    return Vote("category") if has_lists(column) else None
+
+
+def has_lists(column: Candidate) -> bool:
+    """True for lists of whole numbers, such as ``8,37,255``, that differ in nearly every row."""
+    if not are_names(column.facts, column.graphs):
+        return False
+    texts = column.facts.coded.dictionary
+    return all_match(texts, _LIST) and not all_match(texts, "^[0-9]*$")
+
+
 def _names(column: Candidate) -> Vote | None:
     are_named = are_names(column.facts, column.graphs)
     return Vote(why=_such_as(column)) if are_named else None
@@ -198,6 +212,7 @@ RULES: tuple[Rule, ...] = (
     _ids_of_rows,
     _number,
     _dates,
+    _lists,
     _names,
     _prose,
     _category,
@@ -209,6 +224,7 @@ _UNLESS_CHOSEN = {
     _index_of_rows,
     _ids_of_rows,
     _dates,
+    _lists,
     _names,
     _prose,
 }

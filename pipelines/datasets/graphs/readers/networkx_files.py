@@ -8,38 +8,33 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element, ElementTree, ParseError, fromstring, tostring
 
-from kmip_data.columns.column_roles import Level
-from kmip_data.errors import DamagedInput, OpenQuestions
+from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import InflateError
 from kmip_data.format.graph_record import GraphRecord
-from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
+from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.readers.table_files import (
-    TABLE_SUFFIXES,
-    is_text,
-    note_no_table,
-    tables_of_file,
-)
-from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
-from kmip_data.pipelines.datasets.graphs.tables.roles.graph_labels import add_columns_of_graphs
-from kmip_data.pipelines.datasets.graphs.tables.roles.joined_files import forms_of_names
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, attribute_tables
 from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip, read_checked
 from kmip_data.pipelines.formats.graph_texts.dot import parse_dot
 from kmip_data.pipelines.formats.graph_texts.gml import parse_gml
-from kmip_data.pipelines.formats.graph_texts.json_graphs import may_be_graph, parse_json_graphs
+from kmip_data.pipelines.formats.graph_texts.json_graphs import (
+    is_json_table,
+    may_be_graph,
+    parse_json_graphs,
+)
 from kmip_data.pipelines.formats.graph_texts.pajek import parse_pajek
 from kmip_data.pipelines.formats.text import decode_text
-from kmip_data.pipelines.formats.typed_tables.frames import is_frame_file
+from kmip_data.pipelines.own.files import is_typed, read_tables
+from kmip_data.pipelines.own.format import check_named_columns
+from kmip_data.pipelines.own.graphs import graphs_of_tables
+from kmip_data.pipelines.own.networks import Networks
+from kmip_data.pipelines.own.roles import with_tables
 from kmip_data.text import list_names
 
 _EXPECTED = "GraphML, GEXF, GML, DOT, Pajek's .net or JSON of node_link_data"
@@ -72,13 +67,15 @@ def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
 
     Other JSON also lies next to tables of edges.
     """
-    others = [head for name, head in heads.items() if not is_frame_file(name, head)]
-    formats = [_detect_format(head) for head in others]
-    if {*formats} - {"", "JSON"} or {*formats} == {"JSON"}:
+    formats = {name: _format_of(name, head) for name, head in heads.items()}
+    if {*formats.values()} - {"", "JSON"} or {*formats.values()} == {"JSON"}:
         return True
-    return any(
-        name == "JSON" and may_be_graph(head) for name, head in zip(formats, others, strict=True)
-    )
+    return any(formats[name] == "JSON" and may_be_graph(head) for name, head in heads.items())
+
+
+def _format_of(name: str, head: bytes) -> str:
+    """Return the format of a file by its name and first bytes; empty for tables and other files."""
+    return "" if is_typed(name) or is_json_table(head) else _detect_format(head)
 
 
 def _detect_format(head: bytes) -> str:
@@ -95,44 +92,37 @@ def _detect_format(head: bytes) -> str:
     return "GML" if _GML.match(text) else ""
 
 
-def _format_of_file(path: Path) -> str:
-    """Return the format of a file; empty for tables and other files."""
-    head = decompressed_head(path, _HEAD_BYTES)
-    return "" if is_frame_file(path.name, head) else _detect_format(head)
-
-
 def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
-    """Yield the graphs of all files, in memory; undirected edges get their reverse."""
+    """Yield the graphs of all files, in memory; undirected edges get their reverse.
+
+    The columns of tables next to them are those of the graphs or nodes that a key of theirs names.
+    """
     import networkx as nx
 
-    size = 0
-    formats = {file: _format_of_file(folder / file) for file in files}
+    notices = findings.notices
+    formats = {
+        file: _format_of(file, decompressed_head(folder / file, _HEAD_BYTES)) for file in files
+    }
     graph_files = [file for file in files if formats[file]]
-    shown = list_names(graph_files, 60)
-    rows: dict[Level, list[dict[str, object]]] = {"graph": [], "node": [], "edge": []}
-    other_tables: list[Table] = []
-    file_of_graph: list[str] = []
+    other_files = [file for file in files if not formats[file]]
+    networks = Networks()
+    size = 0
 
     def check_size(size_of_file: int) -> None:
         options.check_memory(_BYTES_PER_FILE_BYTE * (size + size_of_file), Path(file).name)
 
-    for file in files:
-        path = folder / file
-        file_format = formats[file]
-        if not file_format:
-            other_tables += _tables_of_other_file(path, graph_files, options, findings.notices)
+    for file in graph_files:
+        if is_gzip(folder / file) and file.removesuffix(".gz") in files:
+            notices.ignored[file] = "its unpacked file is read"
             continue
-        if is_gzip(path) and file.removesuffix(".gz") in files:
-            findings.notices.ignored[file] = "its unpacked file is read"
-            continue
-        if file_format == "Pajek" and path.suffix.lower() in _PAJEK_VALUES:
-            raise _pajek_values_error(path)
+        if formats[file] == "Pajek" and Path(file).suffix.lower() in _PAJEK_VALUES:
+            raise _pajek_values_error(Path(file))
         try:
-            data = read_checked(path, check_size)
+            data = read_checked(folder / file, check_size)
             size += len(data)
-            graphs = _parse_graphs(data, file, file_format, options)
+            graphs = _parse_graphs(data, file, formats[file], options)
         except (
             EOFError,
             InflateError,
@@ -144,53 +134,22 @@ def read(
             AttributeError,
             RecursionError,
         ) as error:
-            problem = f"{file} cannot be read as {file_format}: {error or type(error).__name__}"
+            problem = f"{file} cannot be read as {formats[file]}: {error or type(error).__name__}"
             raise DamagedInput(problem, steps=_REMEDY) from error
         for number, graph in enumerate(graphs):
-            name = str(Path(re.sub(r"\.gz$", "", file)).with_suffix(""))
-            location = file
-            if number:
-                name += f"/{number}"
-                location += f", graph {number} (from 0)"
-            names = _node_names(graph) if file_format in _FORMATS_WITH_INTERNAL_IDS else {}
-            add_graph(graph, name, location, rows, names)
-            file_of_graph.append(file)
+            labels = _labels(graph) if formats[file] in _FORMATS_WITH_INTERNAL_IDS else {}
+            networks.add(graph, file, number, labels)
+    roles = networks.roles(list_names(graph_files, 60), options, notices.ignored)
+
     if _FORMATS_WITHOUT_ENCODING.isdisjoint(formats.values()):
         options.refuse_unread({"encoding": "only GML, DOT and Pajek files do not state theirs"})
-    if not other_tables:
+    if other_files:
+        tables = read_tables(folder, other_files, options, notices, [*roles.tables.values()])
+        roles = with_tables(roles, tables, options, findings)
+    else:
         options.refuse_unread({"header": "only tables next to the graph files are read with it"})
-    tables = attribute_tables(rows, shown, findings.notices)
-    tables["graph"] = add_columns_of_graphs(
-        tables, file_of_graph, other_tables, options.params, findings.notices
-    )
-    yield from graphs_from_tables(tables, options, findings)
-
-
-def _tables_of_other_file(
-    path: Path, graph_files: Sequence[str], options: ReadOptions, notices: Notices
-) -> list[Table]:
-    """Return the tables of a file next to graphs; none, with a note, if it is another file.
-
-    A first line that may be names of columns or data is data if it has the name of a graph file.
-    """
-    read_tables = partial(tables_of_file, path, "graph", notices=notices)
-    try:
-        if is_frame_file(path.name, decompressed_head(path)) or is_text(decompressed_head(path)):
-            try:
-                return read_tables(options)
-            except OpenQuestions:
-                tables = read_tables(options.with_params(header="yes"))
-                names = {name for form in forms_of_names(graph_files) for name in form}
-                if names.isdisjoint(tables[0].column_names):
-                    return tables
-                return read_tables(options.with_params(header="no"))
-    except DamagedInput as error:
-        if path.suffix.lower() in TABLE_SUFFIXES:
-            raise
-        note_no_table(notices, path.name, error)
-        return []
-    notices.ignored[path.name] = "not GraphML, GEXF, GML, DOT, Pajek or JSON"
-    return []
+    check_named_columns([*roles.tables.values()], options, findings)
+    yield from graphs_of_tables(roles, options, findings)
 
 
 def _pajek_values_error(path: Path) -> DamagedInput:
@@ -205,60 +164,11 @@ def _pajek_values_error(path: Path) -> DamagedInput:
     )
 
 
-def _node_names(graph: Any) -> dict[Any, str]:
+def _labels(graph: Any) -> dict[Any, str]:
     """Return the label of each node if they are distinct; empty otherwise."""
     names = {node: str(data.get("label", "")).strip() for node, data in graph.nodes(data=True)}
     distinct = set(names.values())
     return names if len(distinct) == len(names) and "" not in distinct else {}
-
-
-def add_graph(
-    graph: Any,
-    name: str,
-    location: str,
-    rows: Mapping[Level, list[dict[str, object]]],
-    node_names: Mapping[Any, str] | None = None,
-) -> None:
-    """Append rows for a networkx graph, its nodes and its edges, with the defaults of its file.
-
-    ``location`` is the file or graph that errors name. ``node_names`` replace the ids of the graph.
-    """
-    names = node_names or {node: str(node) for node in graph}
-    data = dict(graph.graph)
-    node_defaults = data.pop("node_default", {})
-    edge_defaults = data.pop("edge_default", {})
-    if data.get("mode") == "static":  # an attribute of GEXF
-        del data["mode"]
-    rows["graph"].append(
-        {**data, known_columns.GRAPH_KEY: name, known_columns.LOCATION_KEY: location}
-    )
-    for node, data in graph.nodes(data=True):
-        node_row = {
-            **node_defaults,
-            **data,
-            known_columns.GRAPH_KEY: name,
-            known_columns.NODE_KEY: names[node],
-        }
-        node_row[known_columns.LOCATION_KEY] = f"{location}, node {node}"
-        rows["node"].append(node_row)
-    edges = graph.edges(data=True)
-    if graph.is_multigraph():
-        # Integer keys are numbers that networkx gives, not data.
-        keyed = graph.edges(keys=True, data=True)
-        edges = (
-            (source, target, data if isinstance(key, int) else {"key": key, **data})
-            for source, target, key, data in keyed
-        )
-    undirected = not graph.is_directed()
-    for source, target, data in edges:
-        ends = {
-            known_columns.SOURCE_KEY: names[source],
-            known_columns.TARGET_KEY: names[target],
-        }
-        edge_row = {**edge_defaults, **data, **ends}
-        edge_row |= {known_columns.GRAPH_KEY: name, known_columns.UNDIRECTED_KEY: undirected}
-        edge_row[known_columns.LOCATION_KEY] = f"{location}, edge from {source} to {target}"
-        rows["edge"].append(edge_row)
 
 
 def _parse_graphs(data: bytes, file: str, file_format: str, options: ReadOptions) -> list[Any]:

@@ -7,13 +7,14 @@ for each label; there are no duplicate edges and no self-loops.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from kmip_data.arrays import I64, Array
+from kmip_data.arrays import F64, I64, Array
 from kmip_data.columns.column_roles import Level
 from kmip_data.errors import DamagedInput, Setting
 from kmip_data.format.graph_record import GraphRecord
@@ -21,10 +22,14 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings, Notices
 from kmip_data.pipelines.datasets.graphs.graph_format import COMMON_PARAMETERS, GraphFormat
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.datasets.graphs.tables import known_columns
-from kmip_data.pipelines.datasets.graphs.tables.graphs_from_tables import graphs_from_tables
-from kmip_data.pipelines.datasets.graphs.tables.read_table import read_table
-from kmip_data.pipelines.datasets.graphs.tables.table import Table, tables_from_frames
+from kmip_data.pipelines.own.columns.numbers import as_floats, number_texts
+from kmip_data.pipelines.own.files import read_tables
+from kmip_data.pipelines.own.format import check_named_columns
+from kmip_data.pipelines.own.graphs import graphs_of_tables
+from kmip_data.pipelines.own.networks import GRAPH, NODE, SOURCE, TARGET
+from kmip_data.pipelines.own.readings import ROWS_FROM_1
+from kmip_data.pipelines.own.roles import Roles
+from kmip_data.pipelines.own.table import Table, table_of_arrays
 
 _EXPECTED = "a TUDataset folder (NAME_A.txt, NAME_graph_indicator.txt, …)"
 _MANDATORY_SUFFIXES = ("_A.txt", "_graph_indicator.txt")
@@ -45,45 +50,47 @@ def read(
     dataset = _Files(folder, prefix, files, options, findings.notices)
 
     # 1. Read and check nodes, edges and targets.
-    indicator = dataset.table("graph_indicator")
-    edge_ends = dataset.table("A")
-    if not indicator.column_names:
+    indicator, graph_numbers = dataset.numbers("graph_indicator")
+    edge_table, ends = dataset.numbers("A")
+    if not indicator.columns:
         raise DamagedInput(f"{prefix}{_MANDATORY_SUFFIXES[1]} is missing.", expected=_EXPECTED)
-    graph = indicator.frame["0"]
-    last = _last_graph(indicator)
-    targets = dataset.table("graph_attributes", last)
-    are_classes = not targets.column_names
+    graph = _graph_of_nodes(indicator, graph_numbers)
+    last = int(graph[-1])
+    targets, values = dataset.numbers("graph_attributes", last)
+    are_classes = not targets.columns
     if are_classes:
-        targets = dataset.table("graph_labels", last)
-    if not targets.column_names and last > len(graph):
+        targets, values = dataset.numbers("graph_labels", last)
+    if not targets.columns and last > len(graph):
         raise indicator.error_at(len(graph) - 1, f"graph {last:,}, of {len(graph):,} nodes")
-    edge_ends = _numbered_through(edge_ends, graph.to_numpy(), options, findings.notices)
-    options = options.with_params(node="")
-    _check_ends(edge_ends, graph.to_numpy())
+    index = _node_index(edge_table, ends, graph, options, findings.notices)
 
     # 2. Make tables of nodes, edges and graphs.
     nodes = dataset.features("node", len(graph))
-    nodes[known_columns.GRAPH_KEY] = graph
-    nodes[known_columns.NODE_KEY] = graph.index + 1
-    edges = dataset.features("edge", len(edge_ends.frame))
-    edges[[known_columns.SOURCE_KEY, known_columns.TARGET_KEY]] = edge_ends.frame[["0", "1"]]
-    edges = _sort_and_merge_edges(edges, findings.notices)
-    edges[known_columns.GRAPH_KEY] = graph.to_numpy()[edges[known_columns.SOURCE_KEY] - 1]
-    graphs = pd.DataFrame({known_columns.GRAPH_KEY: range(1, last + 1)})
-    if targets.column_names:
+    nodes |= {GRAPH: graph, NODE: np.arange(len(graph))}
+    edges = dataset.features("edge", index.shape[1])
+    index, edges = _sort_and_merge_edges(index, edges, findings.notices)
+    edges |= {SOURCE: index[0], TARGET: index[1], GRAPH: graph[index[0]]}
+    graphs: dict[str, object] = {GRAPH: np.arange(1, last + 1)}
+    if targets.columns:
         options.refuse_unread({"label": f"the labels are in {targets.name}"})
-        values = targets.frame
-        if are_classes:
-            findings.attributes.class_names = _class_names(values, options)
-        names = [f"label {name}" for name in values]
-        graphs[names] = values
-        options = options.with_params(label=tuple(names))
+        columns = {f"label {i}": column for i, column in enumerate(values.T)}
+        graphs |= columns
+        if are_classes and len(columns) == 1 and options.params.task in {None, "classification"}:
+            graphs["label 0"] = _classes(values[:, 0])
+        options = options.with_params(label=tuple(columns))
     findings.notices.ignored |= dict.fromkeys(
         (name for name in files if name not in dataset.read_files), "no file of this format"
     )
-    frames: dict[Level, pd.DataFrame] = {"graph": graphs, "node": nodes, "edge": edges}
-    tables = tables_from_frames(frames, prefix, 1)
-    yield from graphs_from_tables(tables, options, findings)
+    roles = Roles(
+        edges=table_of_arrays(f"{prefix}, edges", edges, row_word="number"),
+        ends=(SOURCE, TARGET),
+        nodes=table_of_arrays(f"{prefix}, nodes", nodes, row_word="number"),
+        node=NODE,
+        graphs=table_of_arrays(f"{prefix}, graphs", graphs, row_word="number"),
+        graph_columns={"graph": GRAPH, "node": GRAPH, "edge": GRAPH},
+    )
+    check_named_columns([*roles.tables.values()], options.with_params(node=""), findings)
+    yield from graphs_of_tables(roles, options, findings)
 
 
 @dataclass
@@ -97,89 +104,128 @@ class _Files:
     notices: Notices
     read_files: set[str] = field(default_factory=set)
 
-    def table(self, kind: str, rows: int | None = None) -> Table:
-        """Return the numbers in ``NAME_kind.txt``; a table without columns if it does not exist."""
+    def numbers(self, kind: str, rows: int | None = None) -> tuple[Table, F64]:
+        """Return the table in ``NAME_kind.txt`` and its numbers (R, C); no column if it does not exist."""
         name = f"{self.prefix}_{kind}.txt"
         if name not in self.files:
-            return Table(name, pd.DataFrame(index=range(rows or 0)))
+            return Table(name, {}), np.empty((rows or 0, 0))
         self.read_files.add(name)
-        table = read_table(self.folder / name, "", self.options, self.notices, may_have_names=False)
-        if rows not in {None, len(table.frame)}:
-            raise DamagedInput(f"{name} has {len(table.frame):,} lines, not {rows:,}.")
-        table.check_numbers()
-        return table
+        options = self.options.with_params(header="no")
+        (table,) = read_tables(self.folder, [name], options, self.notices)
+        if rows not in {None, table.rows}:
+            raise DamagedInput(f"{name} has {table.rows:,} lines, not {rows:,}.")
+        return table, np.stack([_finite_numbers(table, column) for column in table.columns], axis=1)
 
-    def features(self, level: Level, rows: int) -> pd.DataFrame:
+    def features(self, level: Level, rows: int) -> dict[str, Array]:
         """Return the attributes of nodes or edges, and a column of 0 and 1 for each label."""
-        attributes = self.table(f"{level}_attributes", rows).frame.add_prefix("attribute ")
-        columns = {}
-        labels = self.table(f"{level}_labels", rows)
-        for name in labels.column_names:
-            codes = labels.frame[name].astype(float)
-            lowest = codes.min()
-            codes -= lowest
-            if codes.max() >= _MAX_LABELS:
-                raise labels.error_at(codes.argmax(), f"more than {_MAX_LABELS:,} labels")
-            count = int(codes.max()) + 1
-            self.options.check_memory(8 * rows * count, f"{self.prefix}_{level}_labels.txt")
+        _, attributes = self.numbers(f"{level}_attributes", rows)
+        features = {f"attribute {i}": column for i, column in enumerate(attributes.T)}
+        labels, codes = self.numbers(f"{level}_labels", rows)
+        for i, column in enumerate(codes.T):
+            lowest = column.min()
+            if np.ptp(column) >= _MAX_LABELS:
+                raise labels.error_at(column.argmax(), f"more than {_MAX_LABELS:,} labels")
+            count = int(np.ptp(column)) + 1
+            self.options.check_memory(8 * rows * count, labels.name)
             for code in range(count):
-                columns[f"label {name} is {lowest + code:g}"] = (codes == code).astype(float)
-        return attributes.join(pd.DataFrame(columns, index=attributes.index))
+                features[f"label {i} is {lowest + code:g}"] = (column == lowest + code).astype(
+                    float
+                )
+        return features
 
 
-def _class_names(labels: pd.DataFrame, options: ReadOptions) -> tuple[str, ...]:
-    """Return the labels of a single column as names of classes, ascending; none if they are 0, 1, …."""
-    numbers = sorted(set(labels.iloc[:, 0]))
-    are_numbered_from_0 = numbers == list(range(len(numbers)))
-    are_classes = len(labels.columns) == 1 and options.params.task in {None, "classification"}
-    # A description has the names of the classes already.
-    if not are_classes or are_numbered_from_0 or options.described is not None:
-        return ()
-    return tuple(f"{number:g}" for number in numbers)
+def _finite_numbers(table: Table, name: str) -> F64:
+    """Return a column (R,); refuse a cell that is no finite float32."""
+    cells = table.columns[name]
+    try:
+        numbers = as_floats(cells)
+    except pa.ArrowInvalid:
+        numbers = pd.to_numeric(cells.to_pandas(), errors="coerce").to_numpy()
+    is_bad = ~(np.abs(numbers) <= np.finfo(np.float32).max)
+    if is_bad.any():
+        row = int(is_bad.argmax())
+        raise table.error_at(row, f"{name!r} is {cells[row]}, not a finite number")
+    return numbers
 
 
-def _sort_and_merge_edges(edges: pd.DataFrame, notices: Notices) -> pd.DataFrame:
-    """Sort the edges, drop self-loops, and merge duplicates by adding their features."""
-    ends = [known_columns.SOURCE_KEY, known_columns.TARGET_KEY]
-    merged = edges[edges[ends[0]] != edges[ends[1]]].groupby(ends, as_index=False).sum()
-    dropped = len(edges) - len(merged)
+def _classes(labels: F64) -> object:
+    """Return labels as texts whose classes are ascending; as they are if these are 0, 1, …."""
+    classes = np.unique(labels)
+    if np.array_equal(classes, np.arange(len(classes))):
+        return labels
+    return pd.Categorical(number_texts(labels.tolist()), number_texts(classes.tolist()))
+
+
+def _sort_and_merge_edges(
+    index: I64, features: Mapping[str, Array], notices: Notices
+) -> tuple[I64, dict[str, Array]]:
+    """Sort the edges (2, E), drop self-loops, and merge duplicates by adding their features."""
+    order = np.lexsort(index[::-1])
+    order = order[index[0, order] != index[1, order]]
+    ends = index[:, order]
+    first = np.flatnonzero(np.diff(ends, prepend=-1).any(axis=0))
+    dropped = index.shape[1] - len(first)
     if dropped:
         notices.ignored[f"{dropped:,} self-loops and repeated edges"] = (
             "as in PyTorch Geometric's TUDataset"
         )
-    return merged
+    merged = {name: np.add.reduceat(column[order], first) for name, column in features.items()}
+    return ends[:, first], merged
 
 
-def _last_graph(indicator: Table) -> int:
-    """Return the number of the last graph; refuse numbers that do not increase from 1."""
-    graph = indicator.frame["0"]
-    if graph.dtype.kind != "i" or (graph.diff() < 0).any() or graph.min() < 1:
-        raise indicator.error_at((graph.diff() < 0).argmax(), "graphs are not numbered in order")
-    return int(graph.max())
+def _graph_of_nodes(indicator: Table, numbers: F64) -> I64:
+    """Return the graph of each node (N,); refuse numbers that do not increase from 1."""
+    steps = np.diff(numbers[:, 0], prepend=1)
+    is_bad = (steps < 0) | (steps % 1 > 0)
+    if is_bad.any():
+        raise indicator.error_at(is_bad.argmax(), "graphs are not numbered in order")
+    return numbers[:, 0].astype(np.int64)
 
 
-def _numbered_through(edges: Table, graphs: I64, options: ReadOptions, notices: Notices) -> Table:
-    """Return edges whose nodes are numbered through all graphs.
+def _node_index(
+    edges: Table, numbers: F64, graphs: I64, options: ReadOptions, notices: Notices
+) -> I64:
+    """Return the nodes at the ends of each edge, (2, E), numbered from 0 through all graphs.
+
+    Refuses edges of missing nodes, and edges between graphs.
+    """
+    if numbers.shape[1] != 2 or (numbers % 1).any():
+        raise edges.error_at(0, "not two numbers of nodes")
+    ends = _numbered_through(edges, numbers.astype(np.int64), graphs, options, notices)
+    is_outside = ((ends < 1) | (ends > len(graphs))).any(axis=1)
+    if is_outside.any():
+        row = int(is_outside.argmax())
+        raise edges.error_at(row, f"{ends[row]} are not two of the {len(graphs):,} nodes")
+    first, second = graphs[ends.T - 1]
+    crosses_graphs = first != second
+    if crosses_graphs.any():
+        raise edges.error_at(crosses_graphs.argmax(), "the edge joins two graphs")
+    return ends.T - 1
+
+
+def _numbered_through(
+    edges: Table, ends: I64, graphs: I64, options: ReadOptions, notices: Notices
+) -> I64:
+    """Return ends (E, 2) whose nodes are numbered through all graphs.
 
     If numbers begin anew in each graph, no end is larger than the largest graph; then the user is
     asked. In such a file, a graph ends before an edge that does not follow the previous edge by
     source, then target. Raises ``DamagedInput`` if this does not give as many graphs.
     """
     numbers = options.params.node
-    if numbers not in {"", known_columns.ROWS_FROM_1}:
+    if numbers not in {"", ROWS_FROM_1}:
         options.refuse_unread({"node": "nodes are numbered by row"})
-    ends = edges.frame.to_numpy()
     sizes = np.bincount(graphs)[1:]
-    if ends.shape[1:] != (2,) or ends.dtype.kind != "i" or len(ends) < 2 or len(sizes) < 2:
-        return edges
+    if len(ends) < 2 or len(sizes) < 2:
+        return ends
     if numbers == "":
         if ends.min() > 0 and ends.max() <= sizes.max():
             notices.questions[
                 f"The largest number of a node in {edges.name} is {ends.max():,}, but {len(sizes):,} graphs have "
                 f"{len(graphs):,} nodes: numbers may begin anew in each graph."
-            ] = Setting(node=known_columns.ROWS_FROM_1)
+            ] = Setting(node=ROWS_FROM_1)
             notices.raise_questions()
-        return edges
+        return ends
 
     before, after = ends[:-1], ends[1:]
     follows = (after[:, 0] > before[:, 0]) | (
@@ -195,23 +241,8 @@ def _numbered_through(edges: Table, graphs: I64, options: ReadOptions, notices: 
             steps="number the nodes through all graphs, as TUDataset does",
         )
     first_nodes = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    frame = pd.DataFrame(ends + first_nodes[graph_of_edge, None], columns=edges.frame.columns)
-    return replace(edges, frame=frame)
-
-
-def _check_ends(edges: Table, graphs: Array) -> None:
-    """Refuse edges of missing nodes, and edges between graphs."""
-    ends = edges.frame.to_numpy()
-    if len(edges.column_names) != 2 or ends.dtype.kind != "i":
-        raise edges.error_at(0, "not two numbers of nodes")
-    is_outside = ((ends < 1) | (ends > len(graphs))).any(axis=1)
-    if is_outside.any():
-        row = int(is_outside.argmax())
-        raise edges.error_at(row, f"{ends[row]} are not two of the {len(graphs):,} nodes")
-    first, second = graphs[ends.T - 1]
-    crosses_graphs = first != second
-    if crosses_graphs.any():
-        raise edges.error_at(crosses_graphs.argmax(), "the edge joins two graphs")
+    through: I64 = ends + first_nodes[graph_of_edge, None]
+    return through
 
 
 FORMAT = GraphFormat(
