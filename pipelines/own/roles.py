@@ -12,16 +12,18 @@ from itertools import combinations, product
 from operator import itemgetter
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.part_masks import are_parts
-from kmip_data.errors import DamagedInput, Setting
+from kmip_data.errors import DamagedInput, Setting, Step
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES
 from kmip_data.pipelines.own import names
+from kmip_data.pipelines.own.columns.numbers import all_match
 from kmip_data.pipelines.own.ids import (
     MIN_COVERAGE,
     Ids,
@@ -44,6 +46,9 @@ from kmip_data.text import list_names
 
 #: Fraction of the most values that two columns have in common from which another pair may be the ends.
 _MIN_COMMON = 0.1
+#: Letters of SMILES: atoms, bonds, branches and rings.
+_ATOM = r"Cl|Br|[BCNOPSFIbcnops]|\[[^\]]*\]"
+_MOLECULES = rf"^(?:{_ATOM})(?:{_ATOM}|[-=#$:/\\.%0-9()@+])*$"
 _SIMILAR = 0.5  #: fraction of the nodes of a reading from which another one is as likely
 
 
@@ -251,10 +256,13 @@ class _RolesFinder:
         found.sort(key=itemgetter(0, 1), reverse=True)
         likeliest = [item for item in found if item[:2] == found[0][:2]]
         if not likeliest:
-            steps = "separate the cells of each line by tabs, semicolons, commas or blanks"
+            steps: Step = "separate the cells of each line by tabs, semicolons, commas or blanks"
             if any(len(table.column_names) > 1 for table in self.tables):
                 self.findings.notices.raise_questions()
                 steps = "name the columns with the ends of an edge as source and target"
+            for name, cells in self.tables[0].columns.items():
+                if pa.types.is_string(cells.type) and all_match(cells, _MOLECULES):
+                    steps = Setting(smiles=name)
             raise DamagedInput(
                 "No table has two columns with ids of another one, or with values in common.",
                 found="; ".join(f"{table.name}: {table.column_list}" for table in self.tables)[
