@@ -8,7 +8,7 @@ from pathlib import Path
 from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat, refuse_several_folders
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.known_names import NO_LABEL
@@ -50,6 +50,8 @@ def read(
     if matrices:
         roles = roles_of_matrices(matrices, tables, options, findings)
         tables += roles.tables.values()
+    else:
+        refuse_several_folders(files)
     check_named_columns(tables, options, findings)
     if not matrices:
         roles = find_roles(tables, options, findings)

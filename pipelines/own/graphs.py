@@ -70,6 +70,7 @@ def graphs_of_tables(
         )
         for level, table in tables.items()
     }
+    _ask_for_level_of_target(tables, options, findings)
     notices.raise_questions()
 
     # 2. The graph of each row, and the nodes at the ends of each edge.
@@ -115,6 +116,35 @@ def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Tab
     existing = {name for level, t in tables.items() if level != "graph" for name in t.column_names}
     kept = [name for name in options.params.feature if name in {*existing, "none"}]
     return options.with_params(feature=tuple(kept))
+
+
+def _ask_for_level_of_target(
+    tables: Mapping[Level, Table], options: ReadOptions, findings: Findings
+) -> None:
+    """Ask for the target if nodes have one, and graphs a column of classes that is no feature."""
+    labels = findings.attributes.component_names.get("y", ())
+    is_given = bool(options.params.label) or options.described is not None
+    if (
+        is_given
+        or not labels
+        or findings.attributes.target_level != "node"
+        or "graph" not in tables
+    ):
+        return
+    candidates = [
+        role.column
+        for role in findings.roles
+        if role.level == "graph"
+        and role.use == "ignored"
+        and 1 < role.distinct <= tables["graph"].rows / 2
+    ]
+    if candidates:
+        offered = [Setting(label=name) for name in [*candidates, *labels]]
+        question = (
+            f"the target may be {', '.join(candidates)} of the graphs, or {', '.join(labels)} of "
+            f"their nodes: {' or '.join(map(str, offered))}"
+        )
+        findings.notices.questions[question] = offered[0]
 
 
 def _uses_of_ids(roles: Roles) -> dict[Level, dict[str, Use]]:

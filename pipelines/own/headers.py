@@ -123,18 +123,15 @@ def name_columns(
 def with_names(table: Table, names: Sequence[str]) -> Table:
     """Return a table with names; a column without a name and without a cell is left out.
 
-    Raises ``DamagedInput`` if two columns have the same name.
+    A column with the name of a previous one has its position behind it, as in ``node 2``.
     """
     columns: dict[str, pa.Array] = {}
     for i, (name, column) in enumerate(zip(names, table.columns.values(), strict=True)):
-        if name in columns:
-            raise DamagedInput(
-                f"{table.name}: columns {names.index(name) + 1} and {i + 1} are called {name!r}.",
-                found=list_names(names, 500),
-                steps="rename one of them in the first line",
-            )
         if name or column.null_count < len(column):
-            columns[name or f"{UNNAMED}{i}"] = column
+            unique = name or f"{UNNAMED}{i}"
+            while unique in columns:
+                unique += f" {i + 1}"
+            columns[unique] = column
     return replace(table, columns=columns, has_names=True)
 
 

@@ -12,6 +12,7 @@ from itertools import combinations, product
 from operator import itemgetter
 
 import numpy as np
+import pyarrow.compute as pc
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.part_masks import are_parts
@@ -19,8 +20,16 @@ from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import Ids, IdsOfTables, positions_in, repeats, row_numbers
+from kmip_data.pipelines.own.ids import (
+    MIN_COVERAGE,
+    Ids,
+    IdsOfTables,
+    positions_in,
+    repeats,
+    row_numbers,
+)
 from kmip_data.pipelines.own.joined import stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
@@ -265,31 +274,48 @@ class _RolesFinder:
                 steps="copy the files of one graph into a folder, and use it as archive",
             )
         first, second = ends
-        self._refuse_two_numberings(edges, ends)
-        if not is_certain and not self.questions:
-            question = f"{edges.name}: are {first!r} and {second!r} the ends of an edge?"
-            self.questions[question] = Setting(source=first, target=second)
-        return Roles(edges, ends)
-
-    def _refuse_two_numberings(self, edges: Table, ends: Ends) -> None:
-        """Refuse numbers in two columns without a word in common, unless the user names both."""
-        first, second = ends
-        is_told = {*ends} <= {self.params.source, self.params.target} or names.end_pairs(ends)
-        kinds = [{*filter(str.isalpha, names.words(end))} - known_names.ID_WORDS for end in ends]
-        are_alike = not all(kinds) or not kinds[0].isdisjoint(kinds[1])
-        are_numbers = all(self.ids.of(edges, end).are_numbers for end in ends)
-        may_differ = edges.has_names and are_numbers and not are_alike
-        if may_differ and not is_told and not names.tells_direction(*ends):
+        if not edges.has_names:
+            self._refuse_counts(edges, ends)
+        if not is_certain and not edges.has_names:
             raise DamagedInput(
-                f"{edges.name}: numbers in {first!r} and {second!r} may be those of two kinds of nodes.",
+                f"{edges.name} has no names of columns, and may be an adjacency list.",
                 steps=[
-                    f"if they are, in pandas: table[{first!r}] = {first!r} + table[{first!r}].astype(str)",
+                    REMEDIES["an adjacency list"].format(file=edges.name),
                     Setting(source=first, target=second),
                 ],
             )
+        if not is_certain:
+            question = (
+                f"{edges.name}: are {first!r} and {second!r} the ends of an edge, with ids of the same nodes? "
+                f"If they count two kinds of nodes, write different ids first, in pandas table[{first!r}] = "
+                f"{first!r} + table[{first!r}].astype(str)"
+            )
+            self.questions[question] = Setting(source=first, target=second)
+        return Roles(edges, ends)
+
+    def _refuse_counts(self, edges: Table, ends: Ends) -> None:
+        """Refuse a first line that has the numbers of nodes and edges, as some programs write it."""
+        ids = [self.ids.of(edges, name) for name in ends]
+        if self.params.header or edges.rows < 2 or not all(end.are_numbers for end in ids):
+            return
+        nodes, count = (end.cells[0].as_py() for end in ids)
+        below = [end.cells[1:] for end in ids]
+        spread = max(pc.max(cells).as_py() for cells in below) - min(
+            pc.min(cells).as_py() for cells in below
+        )
+        if count == edges.rows - 1 and nodes > spread:
+            raise edges.error_at(
+                0,
+                f"{nodes} {count} may be the numbers of nodes and edges, as {count} lines follow (if each "
+                "has the neighbours of a node, it is METIS, and no table of edges)",
+                ["remove the line, or keep it as an edge", Setting(header="no")],
+            )
 
     def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:
-        """Return the likeliest ends of a table, and whether no other pair is as likely."""
+        """Return the likeliest ends of a table, and whether no other reading is as likely.
+
+        Numbers in columns whose names are not alike, such as users and films, may count two kinds of nodes.
+        """
         given = (self.params.source, self.params.target)
         if all(given):
             return (given, True) if {*given} <= {*table.columns} else None
@@ -314,7 +340,21 @@ class _RolesFinder:
             return ((columns[0], columns[1]), False) if len(columns) == 2 else None
         ends = max(common, key=lambda pair: common[pair])
         least = _MIN_COMMON * common[ends]
-        return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
+        is_only = sum(count >= least for count in common.values()) == 1
+        if not table.has_names and ends == (*table.column_names[:2],):
+            is_only |= not self._may_be_neighbours(table)
+        may_count_two_kinds = all(self.ids.of(table, name).are_numbers for name in ends)
+        is_certain = is_only and (names.are_alike(*ends) or not may_count_two_kinds)
+        return names.in_direction(*ends), is_certain
+
+    def _may_be_neighbours(self, table: Table) -> bool:
+        """True if each row may have a node and its neighbours, of which none is the node itself."""
+        first, *others = (
+            self.ids.of(table, name) for name in table.column_names[:COMPARED_COLUMNS]
+        )
+        rows = np.stack([first.positions(ids.cells) for ids in others])
+        is_own = (rows == np.arange(table.rows)).any()
+        return bool(first.is_key and (rows >= 0).mean() >= MIN_COVERAGE and not is_own)
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
         """Return the roles with another table: of columns of the nodes, or of graphs."""
@@ -361,7 +401,16 @@ class _RolesFinder:
         return with_columns(table, other, rows, key)
 
     def _ignore(self, table: Table) -> None:
-        """Note a table without a role; refuse it if an option names a column that only it has."""
+        """Note a table without a role.
+
+        Refuse it if it may be a list of a split, or if an option names a column that only it has.
+        """
+        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
+        if are_parts([stem.partition(".")[0] for stem in stems]):
+            raise DamagedInput(
+                f"{table.name} may list the ids of a split, but its lines have several cells.",
+                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
+            )
         reason = "no column with another id in each row has ids of the other tables"
         params = self.params
         for name in (*params.label, *params.feature, params.group):
@@ -446,14 +495,14 @@ class _RolesFinder:
         if not columns and self.params.graph != "none":
             for level, table in roles.tables.items():
                 columns[level] = self._graph_column_by_name(roles, table)
-            is_open = STEM in roles.edges.columns and roles.nodes is None
-            if is_open and not any(columns.values()):
-                question = (
-                    f"{roles.edges.name}: its files may be parts of one graph or a graph each"
-                )
-                self.questions[
-                    f"{question}: {Setting(graph='none')} or {Setting(graph='file')}"
-                ] = Setting(graph="none")
+        if STEM in roles.edges.columns and not any(
+            (*columns.values(), roles.nodes, self.params.graph)
+        ):
+            question = (
+                f"{roles.edges.name} have the same columns, and may be parts of one graph or a graph "
+                f"each: graph='none' or {Setting(graph='file')}"
+            )
+            self.questions[question] = Setting(graph="none")
         columns = {level: columns.get(level, "") for level in roles.tables}
         return replace(roles, graph_columns=columns, ids=self.ids)
 

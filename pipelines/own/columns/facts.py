@@ -22,6 +22,7 @@ from kmip_data.pipelines.own.columns.numbers import (
     number_texts,
     read_numbers,
     shown_sign,
+    with_unit_behind,
     without_unit,
 )
 from kmip_data.pipelines.own.table import Table
@@ -218,7 +219,7 @@ class TableFacts:
         if pa.types.is_dictionary(cells.type):
             cells = cells.dictionary_decode()
         kind = cells.type
-        words, are_given = missing_words(self.params, name)
+        words, are_given = self.params.missing_words(name)
         facts = ColumnFacts(name, cells, are_words_given=are_given)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             return self._of_numbers(facts, {None: as_floats(cells)}, words)
@@ -244,7 +245,7 @@ class TableFacts:
             return self._of_numbers(filled, readings, words)
 
         # 2. Distinct texts decide the rest.
-        distinct = filled.coded.dictionary
+        distinct = with_unit_behind(filled.coded.dictionary)
         if 2 * filled.rows_with(_DATE) > filled.filled:
             return replace(filled, are_dates=True)
         unit = common_unit(distinct)
@@ -280,20 +281,6 @@ class TableFacts:
             for number in read_numbers(pa.array([word])).values():
                 numbers = np.where(numbers == number, np.nan, numbers)
         return replace(facts, numbers=numbers, sign=sign, open_number=open_number)
-
-
-def missing_words(params: GraphParams, name: str) -> tuple[set[str], bool]:
-    """Return the words that the user calls missing in a column, and True if no others are.
-
-    ``missing=NA`` holds for all columns, ``missing=land:NA`` for ``land`` alone; with ``none`` in
-    place of ``NA``, no text is missing.
-    """
-    beginning = f"{name}:"
-    words = {word.removeprefix(beginning) for word in params.missing if word.startswith(beginning)}
-    are_all = bool(words) or "none" in params.missing
-    if "none" not in words:
-        words |= {*params.missing}
-    return words - {"none"}, are_all
 
 
 def _without(texts: pa.Array, words: Collection[str]) -> pa.Array:

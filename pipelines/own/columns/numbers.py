@@ -83,6 +83,11 @@ def common_unit(texts: pa.Array) -> str:
     return max(units, key=units.__getitem__, default="")
 
 
+def with_unit_behind(texts: pa.Array) -> pa.Array:
+    """Return texts (n,) with the sign of a currency behind the number that it is in front of."""
+    return pc.replace_substring_regex(texts, rf"^([+{_MINUS}-]?)([€$£¥₹])\s*(.*)$", r"\1\3 \2")
+
+
 def without_unit(texts: pa.Array, unit: str) -> pa.Array:
     """Return numbers (n,) without the unit that they have behind them."""
     return pc.replace_substring_regex(texts, rf"\s*{re.escape(unit)}$", "")
@@ -90,6 +95,7 @@ def without_unit(texts: pa.Array, unit: str) -> pa.Array:
 
 def match_notations(texts: pa.Array) -> Bools:
     """Mask (notations, n) of texts that are numbers in each of the notations, with the common unit or without."""
+    texts = with_unit_behind(texts)
     unit = common_unit(texts)
     has_unit = pc.ends_with(texts, unit)
     bare = without_unit(texts, unit)
