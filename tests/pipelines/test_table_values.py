@@ -230,7 +230,6 @@ ASKED = [
     ({"edges_csv": "user,film,stars\n1,2,3\n2,3,4\n"}, {"edges": 2}),
     ({"a_csv": "u,v\n0,1\n", "b_csv": "u,v\n0,1\n1,2\n"}, {"edges": 3}),
     ({"edges_csv": "source,target,from,to\n1,2,3,4\n2,3,4,5\n"}, {"edges": 2}),
-    ({"edges_csv": "0 1 2 5\n1 2 3 6\n"}, {"edges": 2}),
     ({"edges_csv": "u,v\n5,7\n", "nodes_csv": "a,b\n5,7\n7,5\n"}, {"nodes": 2}),
     ({"edges_csv": "u,v\n0,1\n", "nodes_csv": "id,mass\n1,1\n2,2\n"}, {"nodes": 2}),
     ({"edges_csv": "u,v,t\n0,1,1e99\n1,2,1\n"}, {"edges": 2}),
