@@ -169,7 +169,7 @@ class Readings:
                 continue
             columns = {
                 end: len(self.ids.of(edges, end).distinct)
-                for end in self.free(edges)[:COMPARED_COLUMNS]
+                for end in self.free(edges, nodes)[:COMPARED_COLUMNS]
                 if ids.nearly_covers(self.ids.of(edges, end))
             }
             if len(columns) > 1:
@@ -181,9 +181,11 @@ class Readings:
         told = names.end_pairs(edges.column_names)
         if not given and len(told) == 1:
             given = [*told[0]]
-        # A column that both tables have, and that is no key, links their rows: it names graphs.
-        links = {*key.table.columns} - {key.name} if key.table.has_names else set()
-        free = [name for name in self.free(edges, key.table) if name not in {*given, *links}]
+        free = [
+            name
+            for name in self.free(edges, key.table)
+            if name not in given and not self._links(key, edges, name)
+        ]
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)
@@ -196,6 +198,13 @@ class Readings:
         if key.table.rows <= _FEW_NODES:
             least = 0
         return {name: count for name, count in columns.items() if name in given or count >= least}
+
+    def _links(self, key: Ids, edges: Table, name: str) -> bool:
+        """True for a column of both tables that links their rows, and is no key: it names graphs."""
+        is_shared = key.table.has_names and name != key.name and name in key.table.columns
+        return (
+            is_shared and self.ids.of(key.table, name).covered(self.ids.of(edges, name)) is not None
+        )
 
     def _readings_of_rows(
         self, edges: Table, nodes: Table, found: Sequence[Reading]
@@ -280,7 +289,7 @@ class Readings:
             if len(np.unique(keys)) < len(keys):
                 continue
             columns = {}
-            for end in self.free(edges)[:COMPARED_COLUMNS]:
+            for end in self.free(edges, nodes)[:COMPARED_COLUMNS]:
                 if end in link:
                     continue
                 codes = positions_in(ids.distinct, self.ids.of(edges, end).cells)

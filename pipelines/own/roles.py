@@ -161,6 +161,11 @@ class _RolesFinder:
             ]
             question = f"{best.edges.name}: its ends may be ids in {', or '.join(shown)}"
             self.questions[question] = Setting(node=best.node)
+        ids = names.matching(self.readings.keys(best.nodes), known_names.NODE_ID_NAMES)
+        ids = [name for name in ids if self.ids.of(best.nodes, name).are_numbers]
+        if best.has_rows and ids and not (rivals or self.params.node):
+            question = f"{best.edges.name}: its ends are no ids in {ids[0]!r} of {best.nodes.name}"
+            self.questions[f"{question}, but may be its rows"] = Setting(node=best.node)
         return best
 
     def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
@@ -519,13 +524,17 @@ class _RolesFinder:
         return replace(roles, graph_columns=columns, ids=self.ids)
 
     def _graph_column_by_name(self, roles: Roles, table: Table) -> str:
-        """Return the given column with the graph of each row, or the first with a known name."""
+        """Return the given column with the graph of each row, or the one with a known name."""
         given = STEM if self.params.graph == "file" else self.params.graph
         if given:
             return given if given in table.columns else ""
         used = {roles.node, *roles.ends}
         free = [name for name in table.column_names if name not in used]
-        return next(iter(names.matching(free, known_names.GRAPH_ID_NAMES)), "")
+        known = names.matching(free, known_names.GRAPH_ID_NAMES)
+        if len(known) > 1:
+            question = f"{table.name}: the graph of a row may be in {list_names(known)}"
+            self.questions[question] = Setting(graph=known[0])
+        return known[0] if known else ""
 
 
 def _names_alike(columns: Mapping[Level, str]) -> int:

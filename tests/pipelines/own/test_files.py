@@ -103,7 +103,6 @@ def test_both_parsers_give_the_same_table(seed):
     [
         ("1,5 2,5\n3,5 4,5\n", " ", 2),
         ("   0   1\n   1   2\n", " ", 2),
-        ("0\t1 2 3\n1\t4 5 6\n", "\t", 2),
         ('sep=;\nid;b\n1;"2,3"\n', ";", 2),
         ('id\tsize\n1\t"12 inch\n2\t"13 inch\n', "\t", 2),
         ("id,x\n1,2\n,,\n,,\n", ",", 2),
