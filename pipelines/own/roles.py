@@ -32,7 +32,7 @@ from kmip_data.pipelines.own.readings import (
     Reading,
     Readings,
 )
-from kmip_data.pipelines.own.table import FILE, FILE_NAME, STEM, Table
+from kmip_data.pipelines.own.table import FILE_COLUMNS, STEM, Table
 from kmip_data.text import list_names
 
 #: Fraction of the most values that two columns have in common from which another pair may be the ends.
@@ -339,8 +339,12 @@ class _RolesFinder:
         return bool(first.is_key and (rows >= 0).mean() >= MIN_COVERAGE and not is_own)
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
-        """Return the roles with another table: of columns of the nodes, or of graphs."""
-        keys = self.readings.keys(table)
+        """Return the roles with another table: of columns of the nodes, or of graphs.
+
+        A row whose key is missing belongs to none.
+        """
+        ids_of = {name: self.ids.of(table, name) for name in self.readings.free(table)}
+        keys = [name for name, ids in ids_of.items() if ids.differ and not ids.are_fractions]
         graphs = [found for key in keys if (found := self._graph_columns(roles, table, key))]
         is_named = any(found["graph"] in _names(roles) for found in graphs)
         nodes = roles.nodes
@@ -361,7 +365,7 @@ class _RolesFinder:
     def _names_of_graphs(self, roles: Roles, key: Ids) -> Ids | None:
         """Return the names of the graphs, or of their files, that a key of another table covers."""
         table = roles.tables["graph"]
-        names = [roles.graph_columns["graph"], STEM, FILE_NAME, FILE]
+        names = [roles.graph_columns["graph"], *FILE_COLUMNS]
         names += [
             name for name in self.readings.keys(table) if not self.ids.of(table, name).are_numbers
         ]
@@ -411,8 +415,7 @@ class _RolesFinder:
             known = roles.graph_columns.get(level)
             used = {roles.node, *roles.ends}
             free = [name for name in self.readings.free(other) if name not in used]
-            if STEM in other.columns:
-                free.append(STEM)
+            free += [name for name in FILE_COLUMNS if name in other.columns]
             counts = {}
             for name in [known] if known else free:
                 cells = self.ids.of(other, name)
