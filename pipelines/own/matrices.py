@@ -57,6 +57,10 @@ def find_matrices(
         if (matrix := _matrix_of(table, params, is_alone=len(tables) == 1))
     }
     if any(matrix.has_names or len(matrix.ids) >= _MIN_UNNAMED for matrix in found.values()):
+        unnamed = [tables[file].name for file, matrix in found.items() if not matrix.has_names]
+        if unnamed:
+            others = f", as are {len(unnamed) - 1:,} others" if unnamed[1:] else ""
+            notices.warnings.append(f"{unnamed[0]} is read as an adjacency matrix{others}")
         return found
     for file, matrix in found.items():
         has_loops = np.diagonal(matrix.weights).any()
