@@ -145,6 +145,9 @@ class Readings:
     def _columns_in(self, key: Ids, edges: Table) -> dict[str, int]:
         """Return the columns of the edges that lie in a key, with the number of its ids in each."""
         given = [name for name in (self.params.source, self.params.target) if name]
+        told = names.end_pairs(edges.column_names)
+        if not given and len(told) == 1:
+            given = [*told[0]]
         # A column that both tables have, and that is no key, links their rows: it names graphs.
         links = {*key.table.columns} - {key.name} if key.table.has_names else set()
         free = [name for name in self.free(edges) if name not in {*given, *links}]

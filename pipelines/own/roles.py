@@ -243,6 +243,7 @@ class _RolesFinder:
         found.sort(key=itemgetter(0, 1), reverse=True)
         likeliest = [item for item in found if item[:2] == found[0][:2]]
         if not likeliest:
+            self.findings.notices.raise_questions()
             raise DamagedInput(
                 "No table has two columns with ids of another one, or with values in common.",
                 found="; ".join(f"{table.name}: {table.column_list}" for table in self.tables)[
@@ -291,7 +292,7 @@ class _RolesFinder:
                 0,
                 f"{nodes} {count} may be the numbers of nodes and edges, as {count} lines follow (if each "
                 "has the neighbours of a node, it is METIS, and no table of edges)",
-                ["remove the line, or keep it as an edge", Setting(header="no")],
+                ["leave it out, or keep it as an edge", Setting(header="yes"), Setting(header="no")],
             )
 
     def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:

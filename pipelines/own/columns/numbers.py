@@ -69,6 +69,9 @@ def read_numbers(texts: pa.Array) -> Readings:
 
 def shown_sign(texts: pa.Array) -> DecimalSign | None:
     """Return the decimal sign that texts (n,) prove, as 0,5 does; ``None`` if they prove none."""
+    texts = with_unit_behind(texts)
+    if unit := common_unit(texts):
+        texts = without_unit(texts, unit)
     for part in (texts[:_SAMPLED_ROWS], texts):
         signs = [sign for sign in SIGNS if sign in read_numbers(part)]
         if len(signs) == 1:

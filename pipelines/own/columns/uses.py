@@ -172,8 +172,10 @@ def _lists(column: Candidate) -> Vote | None:
 
 def has_lists(column: Candidate) -> bool:
     """True for lists of whole numbers, such as ``8,37,255``, that differ in nearly every row."""
-    are_named = are_names(column.facts, column.graphs)
-    return are_named and all_match(column.facts.coded.dictionary, _LIST)
+    if not are_names(column.facts, column.graphs):
+        return False
+    texts = column.facts.coded.dictionary
+    return all_match(texts, _LIST) and not all_match(texts, "^[0-9]*$")
 
 
 def _names(column: Candidate) -> Vote | None:

@@ -173,7 +173,6 @@ def test_ids_of_another_table_tell_names_from_edges(tmp_path, first):
         ("id,x\n1,2\n3,4,5\n1,2\n", "table.csv, line 3: 3 fields, and 2 in the first line."),
         ("0 1\n\n# c\n1\n2 3\n", "table.csv, line 4: 1 field, and 2 in the first line."),
         ('id,x\n1,2\n3,"4\n5,6\n', "table.csv, line 3: a quote does not end"),
-        ("id,id\n1,2\n", "table.csv: columns 1 and 2 are called 'id'."),
         ("id,x\n1,2\n#3,4\n", "table.csv, line 3: a comment with as many cells as a row."),
         ("id,x\n1,tas\udce9\n", "table.csv, line 2: the text is not in utf-8."),
         ("0 1 {'w': 1}\n1 2 {'w': }\n", "table.csv, line 2: no edge as networkx"),
