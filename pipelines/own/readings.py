@@ -24,7 +24,6 @@ from kmip_data.pipelines.own.ids import (
     Ids,
     IdsOfTables,
     positions_in,
-    row_numbers,
 )
 from kmip_data.pipelines.own.table import FILE, FILE_COLUMNS, STEM, Table
 
@@ -44,7 +43,6 @@ class Reading:
     node: str  #: column of ids, or how the rows of the nodes are numbered
     columns: Mapping[str, int]  #: column of the edges with ids -> number of different ones
     graph_columns: Ends = ("", "")  #: columns of edges and nodes with the graph of a row
-    is_complete: bool = True  #: False if only half of the rows fit
 
     @property
     def has_rows(self) -> bool:
@@ -64,9 +62,16 @@ class Reading:
         return names.is_id_name(self.node) or is_in_end
 
     @property
+    def likely_ends(self) -> Ends:
+        """The two columns with most different ids, in the order of the table."""
+        first, second, *_ = sorted(self.columns, key=self.columns.__getitem__, reverse=True)
+        order = self.edges.column_names.index
+        return (first, second) if order(first) < order(second) else (second, first)
+
+    @property
     def support(self) -> int:
-        """Number of different ids in the second column of the two with most."""
-        return sorted(self.columns.values())[-2]
+        """Number of different ids that each of the likely ends has at least."""
+        return min(self.columns[name] for name in self.likely_ends)
 
     @property
     def fraction(self) -> float:
@@ -107,9 +112,6 @@ class Readings:
                 rows = [*self._readings_of_rows(edges, nodes, found)]
                 if any(reading.has_ids for reading in found):
                     rows = []
-                # A column of the numbers of the rows, in order, is a feature unless its name is one of ids.
-                if rows:
-                    found = [reading for reading in found if not self._counts_rows(reading)]
                 if not found:
                     within = [*self._readings_within_graphs(edges, nodes)]
                     linked = [r for r in within if r.graph_columns[0] == r.graph_columns[1]]
@@ -119,10 +121,6 @@ class Readings:
                         rows = []
                     rows = linked or within or rows
                 yield from [*found, *rows]
-
-    def _counts_rows(self, reading: Reading) -> bool:
-        cells = self.ids.of(reading.nodes, reading.node).cells
-        return any(cells.equals(row_numbers(len(cells), first)) for first in (0, 1))
 
     def free(self, table: Table, labelled: Table | None = None) -> list[str]:
         """Return the columns to which no option gives another use; labels are those of ``labelled``."""
@@ -173,7 +171,7 @@ class Readings:
                 if ids.nearly_covers(self.ids.of(edges, end))
             }
             if len(columns) > 1:
-                yield Reading(edges, nodes, name, columns, is_complete=False)
+                yield Reading(edges, nodes, name, columns)
 
     def _columns_in(self, key: Ids, edges: Table) -> dict[str, int]:
         """Return the columns of the edges that lie in a key, with the number of its ids in each."""
