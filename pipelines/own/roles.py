@@ -292,7 +292,11 @@ class _RolesFinder:
                 0,
                 f"{nodes} {count} may be the numbers of nodes and edges, as {count} lines follow (if each "
                 "has the neighbours of a node, it is METIS, and no table of edges)",
-                ["leave it out, or keep it as an edge", Setting(header="yes"), Setting(header="no")],
+                [
+                    "leave it out, or keep it as an edge",
+                    Setting(header="yes"),
+                    Setting(header="no"),
+                ],
             )
 
     def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:
