@@ -30,10 +30,9 @@ from kmip_data.pipelines.formats.file_heads import (
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
 from kmip_data.pipelines.own.table import (
-    FILE,
-    FOLDER,
-    STEM,
+    FILE_COLUMNS,
     Table,
+    names_of_file,
     table_of_arrays,
     table_of_rows,
 )
@@ -261,7 +260,7 @@ def join_tables(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
 
 
 def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
-    """Return the rows of several files, with the columns ``FILE``, ``STEM`` and ``FOLDER``."""
+    """Return the rows of several files, with names of these as columns."""
     tables = [table for _, table in group]
     counts = [table.rows for table in tables]
     columns = {}
@@ -270,14 +269,13 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
         if len({part.type for part in parts}) > 1:
             parts = [pc.cast(part, pa.string()) for part in parts]
         columns[column] = pa.concat_arrays(parts)
-    paths = [PurePosixPath(file) for file, _ in group]
-    sheets = [t.name.partition(f"{path.name}, ")[2] for t, path in zip(tables, paths, strict=True)]
-    stems = [
-        sheet or path.name.partition(".")[0] for sheet, path in zip(sheets, paths, strict=True)
-    ]
-    folders = [str(path.parent).removeprefix(".") for path in paths]
-    for column, texts in ((FILE, [*map(str, paths)]), (STEM, stems), (FOLDER, folders)):
-        columns[column] = pa.array(texts).take(np.repeat(np.arange(len(counts)), counts))
+    names = []
+    for file, table in group:
+        _, _, sheet = table.name.partition(f"{PurePosixPath(file).name}, ")
+        names.append(names_of_file(file, sheet))
+    for column in FILE_COLUMNS:
+        texts = pa.array([names_of_row[column] for names_of_row in names])
+        columns[column] = texts.take(np.repeat(np.arange(len(counts)), counts))
     lines = [
         table.lines + np.arange(table.rows) if isinstance(table.lines, int) else table.lines
         for table in tables

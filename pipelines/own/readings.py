@@ -23,7 +23,6 @@ from kmip_data.pipelines.own.ids import (
     Ids,
     IdsOfTables,
     positions_in,
-    row_numbers,
 )
 from kmip_data.pipelines.own.table import FILE, STEM, Table
 
@@ -60,9 +59,16 @@ class Reading:
         return names.is_id_name(self.node) or self.node in self.edges.columns
 
     @property
+    def likely_ends(self) -> Ends:
+        """The two columns with most different ids, in the order of the table."""
+        first, second, *_ = sorted(self.columns, key=self.columns.__getitem__, reverse=True)
+        order = self.edges.column_names.index
+        return (first, second) if order(first) < order(second) else (second, first)
+
+    @property
     def support(self) -> int:
-        """Number of different ids in the second column of the two with most."""
-        return sorted(self.columns.values())[-2]
+        """Number of different ids that each of the likely ends has at least."""
+        return min(self.columns[name] for name in self.likely_ends)
 
     @property
     def fraction(self) -> float:
@@ -102,16 +108,9 @@ class Readings:
                 rows = [*self._readings_of_rows(edges, nodes, found)]
                 if any(reading.has_ids for reading in found):
                     rows = []
-                # A column of the numbers of the rows, in order, is a feature unless its name is one of ids.
-                if rows:
-                    found = [reading for reading in found if not self._counts_rows(reading)]
                 if not found:
                     rows = [*self._readings_within_graphs(edges, nodes)] or rows
                 yield from [*found, *rows]
-
-    def _counts_rows(self, reading: Reading) -> bool:
-        cells = self.ids.of(reading.nodes, reading.node).cells
-        return any(cells.equals(row_numbers(len(cells), first)) for first in (0, 1))
 
     def free(self, table: Table) -> list[str]:
         """Return the columns to which no option gives another use."""

@@ -32,7 +32,7 @@ from kmip_data.pipelines.own.readings import (
     Reading,
     Readings,
 )
-from kmip_data.pipelines.own.table import FILE, FILE_NAME, STEM, Table
+from kmip_data.pipelines.own.table import FILE_COLUMNS, STEM, Table
 from kmip_data.text import list_names
 
 #: Fraction of the most values that two columns have in common from which another pair may be the ends.
@@ -107,10 +107,11 @@ class _RolesFinder:
 
     def find(self) -> Roles:
         readings = [*self.readings]
-        self._refuse_two_kinds(readings)
         if readings:
             roles, used = self._roles_of(self._best(readings), readings)
         else:
+            for table in self.tables:
+                self._refuse_two_kinds(table, table.column_names[:COMPARED_COLUMNS])
             roles = self._edges_alone()
             used = [roles.edges]
         others = [table for table in self.tables if all(table is not other for other in used)]
@@ -124,12 +125,14 @@ class _RolesFinder:
     def _best(self, readings: Sequence[Reading]) -> Reading:
         """Return the likeliest reading; ask if another one is as likely.
 
-        Ends have many different ids, and the rows of edges are no nodes, as those of nodes are no graphs.
+        Ends have many different ids, of which none is unknown, and no edge is a node, as no node is a
+        graph.
         """
         support = max(reading.support for reading in readings)
         likely = [reading for reading in readings if reading.support >= _SIMILAR * support]
         nodes = {reading.nodes for reading in likely}
         likely = [reading for reading in likely if reading.edges not in nodes] or likely
+        likely = [*filter(self._is_complete, likely)] or likely
         rank = max(reading.rank for reading in likely)
         likeliest = [reading for reading in likely if reading.rank == rank]
         best = max(likeliest, key=lambda reading: reading.fraction)
@@ -150,6 +153,14 @@ class _RolesFinder:
             self.questions[question] = Setting(node=best.node)
         return best
 
+    def _is_complete(self, reading: Reading) -> bool:
+        """True if all ends are ids of nodes."""
+        if reading.has_rows or any(reading.graph_columns):
+            return True
+        key = self.ids.of(reading.nodes, reading.node)
+        ends = (self.ids.of(reading.edges, name).cells for name in reading.likely_ends)
+        return all((key.positions(cells) >= 0).all() for cells in ends)
+
     def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
         """True if two tables have the same ids: columns of the same nodes."""
         if first.has_rows or second.has_rows or first.nodes is second.nodes:
@@ -157,27 +168,21 @@ class _RolesFinder:
         one, other = (self.ids.of(reading.nodes, reading.node) for reading in (first, second))
         return bool((one.positions(other.cells) >= 0).all())
 
-    def _refuse_two_kinds(self, readings: Sequence[Reading]) -> None:
+    def _refuse_two_kinds(self, edges: Table, columns: Sequence[str]) -> None:
         """Refuse edges whose ends are keys of two tables: user 1 is not film 1.
 
         A column belongs to the tables with a key of its name and values, or else of its values.
         """
-        columns: dict[Table, dict[str, None]] = {}
-        for reading in readings:
-            columns.setdefault(reading.edges, {}).update(dict.fromkeys(reading.columns))
-        if not readings:
-            columns = {table: dict.fromkeys(table.column_names) for table in self.tables}
-        for edges, ends in columns.items():
-            owners = {name: self._owners(edges, name) for name in [*ends][:COMPARED_COLUMNS]}
-            for first, second in combinations(owners, 2):
-                kinds = owners[first] + owners[second]
-                if owners[first] and owners[second] and len({*kinds}) == len(kinds):
-                    raise DamagedInput(
-                        f"{edges.name} joins two kinds of nodes: {first!r} and {second!r} have ids of "
-                        f"{list_names([table.name for table in kinds])}.",
-                        steps="make the ids of the kinds different in all tables, in pandas table['user'] "
-                        "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
-                    )
+        owners = {name: self._owners(edges, name) for name in columns}
+        for first, second in combinations(owners, 2):
+            kinds = owners[first] + owners[second]
+            if owners[first] and owners[second] and len({*kinds}) == len(kinds):
+                raise DamagedInput(
+                    f"{edges.name} joins two kinds of nodes: {first!r} and {second!r} have ids of "
+                    f"{list_names([table.name for table in kinds])}.",
+                    steps="make the ids of the kinds different in all tables, in pandas table['user'] "
+                    "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
+                )
 
     def _owners(self, edges: Table, name: str) -> list[Table]:
         """Return the other tables with a key that a column of the edges lies in."""
@@ -197,6 +202,8 @@ class _RolesFinder:
             is_new = all(other.edges is not table for table, _ in parts)
             if is_alike and is_new and len(other.columns) == 2 and not any(best.graph_columns):
                 parts.append((other.edges, self._ends_of(other)))
+        for table, pair in parts:
+            self._refuse_two_kinds(table, pair)
         edges, ends = parts[0]
         used = [best.nodes, *(table for table, _ in parts)]
         if len(parts) > 1:
@@ -224,7 +231,7 @@ class _RolesFinder:
         told = [
             p for p in combinations(columns, 2) if names.tells_direction(*names.in_direction(*p))
         ]
-        likely = names.in_direction(*(told or [(columns[0], columns[1])])[0])
+        likely = names.in_direction(*(told or [reading.likely_ends])[0])
         if len(told) != 1:
             counts = [f"{name!r} has {reading.columns[name]:,} ids" for name in columns]
             question = f"{reading.edges.name} has several columns with ids of {reading.nodes.name}"
@@ -344,12 +351,30 @@ class _RolesFinder:
         return bool(first.is_key and (rows >= 0).mean() >= MIN_COVERAGE and not is_own)
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
-        """Return the roles with another table: of columns of the nodes, or of graphs."""
-        keys = self.readings.keys(table)
+        """Return the roles with another table: of columns of the nodes, or of graphs.
+
+        A row whose key is missing belongs to none.
+        """
+        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
+        if not table.has_names and are_parts([stem.partition(".")[0] for stem in stems]):
+            raise DamagedInput(
+                f"{table.name} may list the ids of a split, but its lines have several cells.",
+                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
+            )
+        ids_of = {name: self.ids.of(table, name) for name in self.readings.free(table)}
+        keys = [name for name, ids in ids_of.items() if ids.differ and not ids.are_fractions]
         graphs = [found for key in keys if (found := self._graph_columns(roles, table, key))]
-        is_named = any(found["graph"] in _names(roles) for found in graphs)
+        has_graphs = any(
+            found["graph"] in _names(roles)
+            or all(
+                len(self.ids.of(roles.tables[level], name).distinct) == table.rows
+                for level, name in found.items()
+                if level != "graph"
+            )
+            for found in graphs
+        )
         nodes = roles.nodes
-        if nodes is not None and roles.first_row is None and not is_named:
+        if nodes is not None and roles.first_row is None and not has_graphs:
             ids = self.ids.of(nodes, roles.node)
             for key in keys:
                 if ids.is_key and ids.covered(self.ids.of(table, key)) is not None:
@@ -366,7 +391,7 @@ class _RolesFinder:
     def _names_of_graphs(self, roles: Roles, key: Ids) -> Ids | None:
         """Return the names of the graphs, or of their files, that a key of another table covers."""
         table = roles.tables["graph"]
-        names = [roles.graph_columns["graph"], STEM, FILE_NAME, FILE]
+        names = [roles.graph_columns["graph"], *FILE_COLUMNS]
         names += [
             name for name in self.readings.keys(table) if not self.ids.of(table, name).are_numbers
         ]
@@ -387,16 +412,7 @@ class _RolesFinder:
         return with_columns(table, other, rows, key)
 
     def _ignore(self, table: Table) -> None:
-        """Note a table without a role.
-
-        Refuse it if it may be a list of a split, or if an option names a column that only it has.
-        """
-        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
-        if are_parts([stem.partition(".")[0] for stem in stems]):
-            raise DamagedInput(
-                f"{table.name} may list the ids of a split, but its lines have several cells.",
-                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
-            )
+        """Note a table without a role; refuse it if an option names a column that only it has."""
         reason = "no column with another id in each row has ids of the other tables"
         params = self.params
         for name in (*params.label, *params.feature, params.group):
@@ -416,8 +432,7 @@ class _RolesFinder:
             known = roles.graph_columns.get(level)
             used = {roles.node, *roles.ends}
             free = [name for name in self.readings.free(other) if name not in used]
-            if STEM in other.columns:
-                free.append(STEM)
+            free += [name for name in FILE_COLUMNS if name in other.columns]
             counts = {}
             for name in [known] if known else free:
                 cells = self.ids.of(other, name)
