@@ -30,14 +30,7 @@ from kmip_data.pipelines.formats.file_heads import (
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
 from kmip_data.pipelines.own.table import (
-<<<<<<< HEAD
-    FILE,
-    FILE_NAME,
-    FOLDER,
-    STEM,
-=======
     FILE_COLUMNS,
->>>>>>> cfb100bf99bbb013c39085bcd5e500f07e2ac39c
     Table,
     names_of_file,
     table_of_arrays,
@@ -272,11 +265,7 @@ def join_tables(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
 
 
 def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
-<<<<<<< HEAD
     """Return the rows of several files, with the columns of their names."""
-=======
-    """Return the rows of several files, with the columns of their names."""
->>>>>>> cfb100bf99bbb013c39085bcd5e500f07e2ac39c
     tables = [table for _, table in group]
     counts = [table.rows for table in tables]
     columns = {}
@@ -285,18 +274,6 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
         if len({part.type for part in parts}) > 1:
             parts = [pc.cast(part, pa.string()) for part in parts]
         columns[column] = pa.concat_arrays(parts)
-<<<<<<< HEAD
-    paths = [PurePosixPath(file) for file, _ in group]
-    sheets = [t.name.partition(f"{path.name}, ")[2] for t, path in zip(tables, paths, strict=True)]
-    stems = [
-        sheet or path.name.partition(".")[0] for sheet, path in zip(sheets, paths, strict=True)
-    ]
-    folders = [str(path.parent).removeprefix(".") for path in paths]
-    names = [path.name for path in paths]
-    texts_of_files = {FILE: [*map(str, paths)], FILE_NAME: names, STEM: stems, FOLDER: folders}
-    for column, texts in texts_of_files.items():
-        columns[column] = pa.array(texts).take(np.repeat(np.arange(len(counts)), counts))
-=======
     names = []
     for file, table in group:
         _, _, sheet = table.name.partition(f"{PurePosixPath(file).name}, ")
@@ -304,7 +281,6 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
     for column in FILE_COLUMNS:
         texts = pa.array([names_of_row[column] for names_of_row in names])
         columns[column] = texts.take(np.repeat(np.arange(len(counts)), counts))
->>>>>>> cfb100bf99bbb013c39085bcd5e500f07e2ac39c
     lines = [
         table.lines + np.arange(table.rows) if isinstance(table.lines, int) else table.lines
         for table in tables
