@@ -15,33 +15,35 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyarrow import ipc, parquet
-from pyarrow.dataset import dataset
 
 from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import InflateError, first_problem, open_gzip
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.formats.file_heads import decompressed_head, is_gzip
+from kmip_data.pipelines.formats.file_heads import (
+    WORKBOOK_SUFFIXES,
+    decompressed_head,
+    is_gzip,
+    is_workbook,
+)
 from kmip_data.pipelines.formats.text import decode_text
-from kmip_data.pipelines.formats.typed_tables.workbooks import names_in_workbook
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
 from kmip_data.pipelines.own.joined import concatenated
 from kmip_data.pipelines.own.table import (
-    FILE,
-    FOLDER,
-    STEM,
+    FILE_COLUMNS,
     Table,
+    names_of_file,
     table_of_arrays,
     table_of_rows,
 )
 from kmip_data.pipelines.own.texts import read_text
-from kmip_data.pipelines.own.workbooks import read_workbook
+from kmip_data.pipelines.own.workbooks import names_in_workbook, read_workbook
 
 _BYTES_PER_JSON_BYTE = 16  #: peak memory of parsing, measured with 200,000 edges of two numbers
 _BLOCK_BYTES = 2**20
 _ARROW_MAGIC = b"ARROW1"  #: begins a file, and not a stream
 _PARQUET = (".parquet", ".pq")
-_TEXTS = (".csv", ".tsv", ".tab", ".txt", ".edges")
+_ARROW = (".arrow", ".feather", ".ipc")
 _JSON_LINES = (".jsonl", ".ndjson")
 #: Facts of a table whose rows messages number from 0.
 ROWS_FROM_0: Any = {"row_word": "row", "lines": 0}
@@ -148,15 +150,20 @@ def _arrow_table(path: Path, name: str, options: ReadOptions) -> pa.Table:
     size = 0
     batches = []
     with pa.memory_map(str(path)) as file:
-        is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
-        file.seek(0)
-        reader = ipc.open_file(file) if is_file else ipc.open_stream(file)
+        reader = _open_arrow(file)
+        is_file = isinstance(reader, ipc.RecordBatchFileReader)
         numbers = range(reader.num_record_batches) if is_file else ()
         for batch in map(reader.get_batch, numbers) if is_file else reader:
             size += batch.nbytes
             options.check_memory(2 * size, name)
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema)
+
+
+def _open_arrow(file: pa.NativeFile) -> Any:
+    is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+    file.seek(0)
+    return ipc.open_file(file) if is_file else ipc.open_stream(file)
 
 
 def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) -> Sequence[Table]:
@@ -182,6 +189,11 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
             {"id": key, **(row if isinstance(row, dict) else {"label": row})}
             for key, row in rows.items()
         ]
+    if isinstance(rows, dict) and rows and all(isinstance(row, list) for row in rows.values()):
+        raise DamagedInput(
+            f"{name} has a list for each of {len(rows):,} names, and is no table.",
+            steps="write a row for each name, or move the file elsewhere",
+        )
     is_table = isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)
     if not is_table or len(numbers) not in {0, len(rows)}:
         raise NoTable(
@@ -192,31 +204,38 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
     return [table_of_rows(name, rows, options, notices.ignored, **facts)]
 
 
+def head_of_table(path: Path, memory: int | None) -> bytes:
+    """Return the first bytes of a file, decompressed; of a typed table, the names of its columns."""
+    names: Sequence[str] = ()
+    with suppress(OSError, ValueError, pa.ArrowException):  # damage, which its reader names
+        if is_workbook(path.name):
+            names = names_in_workbook(path, memory)
+        elif path.suffix.lower() in _PARQUET:
+            names = parquet.read_schema(path).names
+        elif path.suffix.lower() in _ARROW:
+            with pa.memory_map(str(path)) as file:
+                names = _open_arrow(file).schema.names
+        else:
+            return decompressed_head(path)
+    return ",".join(names).encode()
+
+
 #: Suffix -> reader; a file with any other is read as a text.
 READERS: dict[str, Reader] = {
-    **dict.fromkeys((*_PARQUET, ".arrow", ".feather", ".ipc"), _read_arrow),
+    **dict.fromkeys((*_PARQUET, *_ARROW), _read_arrow),
     **dict.fromkeys((*_JSON_LINES, ".json"), _read_json),
-    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), read_workbook),
-    **dict.fromkeys(_TEXTS, read_text),
+    **dict.fromkeys(WORKBOOK_SUFFIXES, read_workbook),
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt", ".edges"), read_text),
 }
 
 
-def head_of_table(path: Path, memory: int | None) -> bytes:
-    """Return the first bytes of a file, decompressed; of a binary table, the names of its columns."""
-    suffix = path.suffix.lower()
-    if READERS.get(suffix) is read_workbook:
-        return ",".join(names_in_workbook(path, memory)).encode()
-    if READERS.get(suffix) is _read_arrow:
-        with suppress(OSError, ValueError, pa.ArrowException):  # an error of the reader
-            form = "parquet" if suffix in _PARQUET else "ipc"
-            return ",".join(dataset(path, format=form).schema.names).encode()
-    return decompressed_head(path)
+#: Suffixes of tables whose cells have types, and which no other format has.
+TYPED_SUFFIXES = (*_PARQUET, *_ARROW, *_JSON_LINES, *WORKBOOK_SUFFIXES)
 
 
 def is_typed(name: str) -> bool:
     """True for the name of a table whose cells have types, and which no other format has."""
-    suffix = Path(name.lower().removesuffix(".gz")).suffix
-    return suffix in READERS.keys() - {*_TEXTS, ".json"}
+    return name.lower().removesuffix(".gz").endswith(TYPED_SUFFIXES)
 
 
 # 2. Tables of several files.
@@ -246,21 +265,20 @@ def join_tables(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
 
 
 def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
-    """Return the rows of several files, with the columns ``FILE``, ``STEM`` and ``FOLDER``."""
+    """Return the rows of several files, with the columns of their names."""
     tables = [table for _, table in group]
     counts = [table.rows for table in tables]
     columns = {
         column: concatenated([table.columns[column] for table in tables])
         for column in tables[0].columns
     }
-    paths = [PurePosixPath(file) for file, _ in group]
-    sheets = [t.name.partition(f"{path.name}, ")[2] for t, path in zip(tables, paths, strict=True)]
-    stems = [
-        sheet or path.name.partition(".")[0] for sheet, path in zip(sheets, paths, strict=True)
-    ]
-    folders = [str(path.parent).removeprefix(".") for path in paths]
-    for column, texts in ((FILE, [*map(str, paths)]), (STEM, stems), (FOLDER, folders)):
-        columns[column] = pa.array(texts).take(np.repeat(np.arange(len(counts)), counts))
+    names = []
+    for file, table in group:
+        _, _, sheet = table.name.partition(f"{PurePosixPath(file).name}, ")
+        names.append(names_of_file(file, sheet))
+    for column in FILE_COLUMNS:
+        texts = pa.array([names_of_row[column] for names_of_row in names])
+        columns[column] = texts.take(np.repeat(np.arange(len(counts)), counts))
     locations = [table.name for table in tables for _ in range(table.rows)]
     return replace(
         tables[0],

@@ -8,7 +8,7 @@ from pathlib import Path
 from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
-from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat
+from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat, refuse_several_folders
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.known_names import NO_LABEL
@@ -37,7 +37,8 @@ _NAMING_PARAMETERS = {
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     """True if all files may be texts, or one has a suffix of tables."""
     are_texts = all(b"\0" not in head and not head.startswith(b"<") for head in heads.values())
-    return are_texts or any(Path(name).suffix.lower() in READERS for name in heads)
+    names = (name.lower().removesuffix(".gz") for name in heads)
+    return are_texts or any(Path(name).suffix in READERS for name in names)
 
 
 def read(
@@ -50,6 +51,8 @@ def read(
     if matrices:
         roles = roles_of_matrices(matrices, tables, options, findings)
         tables += roles.tables.values()
+    else:
+        refuse_several_folders(files)
     check_named_columns(tables, options, findings)
     if not matrices:
         roles = find_roles(tables, options, findings)
@@ -93,7 +96,7 @@ def unknown_column_error(
     error = UsageError(
         f"{where} no column {name!r}." if len(tables) == 1 else f"{where} a column {name!r}.",
         found="; ".join(f"{table.name}: {table.column_list}" for table in tables)[:2_000],
-        steps=Setting({key: close or [*existing, "none"][0]}),
+        steps=Setting({key: close}) if close else "name one of these columns",
     )
     listed = name.split(",")
     if len(listed) > 1 and {*listed} <= {*existing}:

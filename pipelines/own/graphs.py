@@ -19,7 +19,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Direction, Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.columns.values import read_columns
-from kmip_data.pipelines.own.ids import positions_in, row_numbers
+from kmip_data.pipelines.own.ids import positions_in, repeats, row_numbers
 from kmip_data.pipelines.own.roles import Roles
 from kmip_data.pipelines.own.table import Table
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
@@ -70,12 +70,15 @@ def graphs_of_tables(
         )
         for level, table in tables.items()
     }
+    _ask_for_level_of_target(tables, options, findings)
     notices.raise_questions()
 
     # 2. The graph of each row, and the nodes at the ends of each edge.
-    ids = _node_ids(roles)
     ends = [_ids(roles, edges, roles.ends[0]), _ids(roles, edges, roles.ends[1])]
+    ids = _node_ids(roles)
     graphs = _graphs_of_rows(roles, ids, ends[0], options, findings)
+    if roles.first_row is not None and len(graphs.names) > 1:
+        ids = _rows_within_graphs(graphs, roles.first_row, ends) or ids
     if ids is None:
         graphs, ids, index = _nodes_of_ends(graphs, ends)
     else:
@@ -115,6 +118,35 @@ def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Tab
     existing = {name for level, t in tables.items() if level != "graph" for name in t.column_names}
     kept = [name for name in options.params.feature if name in {*existing, "none"}]
     return options.with_params(feature=tuple(kept))
+
+
+def _ask_for_level_of_target(
+    tables: Mapping[Level, Table], options: ReadOptions, findings: Findings
+) -> None:
+    """Ask for the target if nodes have one, and graphs a column of classes that is no feature."""
+    labels = findings.attributes.component_names.get("y", ())
+    is_given = bool(options.params.label) or options.described is not None
+    if (
+        is_given
+        or not labels
+        or findings.attributes.target_level != "node"
+        or "graph" not in tables
+    ):
+        return
+    candidates = [
+        role.column
+        for role in findings.roles
+        if role.level == "graph"
+        and role.use == "ignored"
+        and 1 < role.distinct <= tables["graph"].rows / 2
+    ]
+    if candidates:
+        offered = [Setting(label=name) for name in [*candidates, *labels]]
+        question = (
+            f"the target may be {', '.join(candidates)} of the graphs, or {', '.join(labels)} of "
+            f"their nodes: {' or '.join(map(str, offered))}"
+        )
+        findings.notices.questions[question] = offered[0]
 
 
 def _uses_of_ids(roles: Roles) -> dict[Level, dict[str, Use]]:
@@ -161,6 +193,19 @@ def _node_ids(roles: Roles) -> pa.Array | None:
     return row_numbers(roles.nodes.rows, roles.first_row)
 
 
+def _rows_within_graphs(graphs: Graphs, first: int, ends: list[pa.Array]) -> pa.Array | None:
+    """Return the number of each node's row within its graph; ``None`` if an end is beyond its graph."""
+    rows = graphs.rows("node")
+    sizes = np.array([*map(len, rows)])
+    for end in ends:
+        if (end.to_numpy(zero_copy_only=False) >= sizes[graphs.codes["edge"]] + first).any():
+            return None
+    numbers = np.empty(len(graphs.codes["node"]), np.int64)
+    for of_graph in rows:
+        numbers[of_graph] = np.arange(first, first + len(of_graph))
+    return pa.array(numbers)
+
+
 def _graphs_of_rows(
     roles: Roles, ids: pa.Array | None, sources: pa.Array, options: ReadOptions, findings: Findings
 ) -> Graphs:
@@ -173,7 +218,7 @@ def _graphs_of_rows(
     cells = {level: _ids(roles, tables[level], name) for level, name in columns.items() if name}
     distinct = pc.unique(cells[first])
     if first == "graph" and len(distinct) < tables[first].rows:
-        row = int(np.flatnonzero(_repeats(cells[first]))[0])
+        row = int(np.flatnonzero(repeats(cells[first]))[0])
         raise tables[first].error_at(
             row, f"the graph {cells[first][row].as_py()!r} occurs twice", "remove one of the lines"
         )
@@ -250,7 +295,7 @@ def _index_of_ends(
     nodes, edges = roles.tables["node"], roles.edges
     distinct = pc.unique(ids)
     keys = graphs.codes["node"] * len(distinct) + positions_in(distinct, ids)
-    repeated = _repeats(pa.array(keys))
+    repeated = repeats(pa.array(keys))
     if repeated.any():
         row = int(repeated.argmax())
         raise nodes.error_at(
@@ -274,15 +319,6 @@ def _index_of_ends(
         _refuse_or_skip(edges, row, problem, int(is_bad.sum()), options, findings)
         graphs.codes["edge"][is_bad] = -1
     return index
-
-
-def _repeats(cells: pa.Array) -> Bools:
-    """Mask (n,) of the values that occurred before."""
-    values = cells.to_numpy(zero_copy_only=False)
-    _, first = np.unique(values, return_index=True)
-    mask = np.ones(len(values), bool)
-    mask[first] = False
-    return mask
 
 
 def _stored_ids(ids: pa.Array, options: ReadOptions) -> Array:

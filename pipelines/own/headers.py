@@ -31,11 +31,12 @@ _KNOWN = {
 _MISSING = {
     *("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "?", "-", "#N/A", "<NA>")
 }
+_BOOLEAN = re.compile("(?i:true|false|yes|no)")
 #: Number in any notation, date, time or boolean.
 _VALUE = re.compile(
     r"[-+−]?(?:\d[\d.,'\u2019\s]*|[.,]\d+)(?:[eE][-+]?\d+)?\s?%?"
     r"|\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}(?:[T\s]\d.*)?|\d{1,2}:\d\d.*"
-    r"|(?i:true|false|yes|no)"
+    rf"|{_BOOLEAN.pattern}"
 )
 
 
@@ -76,6 +77,7 @@ def name_columns(
     params = options.params
     known = {params.source, params.target, params.graph, params.group, params.node, params.smiles}
     known.update(params.label, params.feature, params.ignore)
+    known.discard("")
     if options.described is not None:
         known.update(role.column for role in options.described.columns)
     given = {"yes": True, "no": False}.get(params.header or "")
@@ -98,10 +100,15 @@ def name_columns(
         known_tables = [table for other, table in islice(bodies.items(), COMPARED) if other != key]
         known_tables += others
         has_names = given
-        if has_names is None and any(_occurs(top.cells, table) for table in known_tables):
+        texts = [cell for cell in top.cells if not _VALUE.fullmatch(cell)]
+        if has_names is None and len(top.cells) == 1 < len(tables) + len(others):
+            has_names = _has_ids_of(top.below, known_tables)
+        elif has_names is None and any(_occurs(texts, table) for table in known_tables):
             has_names = False
         elif has_names is None and _has_ids_of(top.below, known_tables):
             has_names = True
+        elif len(top.cells) == 1 and known_tables:  # nothing that the other tables lack
+            has_names = False
         elif has_names is None:
             has_names = len(top.cells) > 1 and not _occurs(top.cells, top.below)
             question = (
@@ -116,26 +123,26 @@ def name_columns(
 def with_names(table: Table, names: Sequence[str]) -> Table:
     """Return a table with names; a column without a name and without a cell is left out.
 
-    Raises ``DamagedInput`` if two columns have the same name.
+    A column with the name of a previous one has its position behind it, as in ``node 2``.
     """
     columns: dict[str, pa.Array] = {}
     for i, (name, column) in enumerate(zip(names, table.columns.values(), strict=True)):
-        if name in columns:
-            raise DamagedInput(
-                f"{table.name}: columns {names.index(name) + 1} and {i + 1} are called {name!r}.",
-                found=list_names(names, 500),
-                steps="rename one of them in the first line",
-            )
         if name or column.null_count < len(column):
-            columns[name or f"{UNNAMED}{i}"] = column
+            unique = name or f"{UNNAMED}{i}"
+            while unique in columns:
+                unique += f" {i + 1}"
+            columns[unique] = column
     return replace(table, columns=columns, has_names=True)
 
 
 def _has_names(top: TopRow, known: set[str]) -> bool | None:
     """True if the first row has names, False if it is data, and None if it may be both."""
     columns = [*top.below.columns.values()]
+    pairs = [*zip(top.cells, columns, strict=True)]
+    if any(cell in known and not _VALUE.fullmatch(cell) for cell in top.cells):
+        return True
     filled = [cell for cell in top.cells if cell and cell not in _MISSING]
-    numbers = [cell for cell in filled if _VALUE.fullmatch(cell)]
+    numbers = [cell for cell, column in pairs if cell in filled and _is_value(cell, column)]
     counts_up = len(numbers) > 1 and all(map(str.isdecimal, numbers))
     counts_up = counts_up and all(int(b) - int(a) == 1 for a, b in pairwise(numbers))
     if len(numbers) == len(filled):
@@ -143,12 +150,13 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
         is_matrix = [*top.cells] == ["", *numbers] and columns[0].null_count == 0
         is_matrix &= counts_up or [*map(str, columns[0].to_pylist())] == numbers
         is_frame = counts_up and numbers[0] == "0" and len(numbers) == len(columns)
-        return is_matrix or (is_frame and all(map(_has_fractions, columns)))
+        if is_frame and _has_fractions(columns[0]):
+            return all(map(_has_fractions, columns)) or None
+        return is_matrix
 
     # 1. A text above values, or a known name that is no value: names, next to which numbers may be
     #    years or count up.
     may_be_names = counts_up or all(re.fullmatch("[12][0-9]{3}", number) for number in numbers)
-    pairs = [*zip(top.cells, columns, strict=True)]
     words = {*filled} - {*numbers}
     is_above_values = any(cell in words and _has_only_values(column) for cell, column in pairs)
     if is_above_values or _has_known_name(top.cells, top.below, known):
@@ -162,6 +170,12 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
     texts = [column for column in columns if not _has_only_values(column)]
     repeat = all(0 < 2 * pc.count_distinct(text).as_py() <= len(text) for text in texts)
     return (is_apart and repeat) or None
+
+
+def _is_value(cell: str, column: pa.Array) -> bool:
+    """True for a value; ``no`` is the name of numbers, and a value above booleans alone."""
+    is_boolean = _BOOLEAN.fullmatch(cell) is not None
+    return bool(_VALUE.fullmatch(cell)) and (not is_boolean or _has_only(column, _BOOLEAN))
 
 
 def _has_known_name(names: Sequence[str], below: Table, known: set[str]) -> bool:
@@ -191,11 +205,12 @@ def _has_ids_of(below: Table, others: Sequence[Table]) -> bool:
 
 def _has_only_values(column: pa.Array) -> bool:
     """True if the first cells of a column are numbers, dates or booleans, or missing."""
-    head = column[:SAMPLED_ROWS].drop_null()
-    if not pa.types.is_string(head.type):
-        return len(head) > 0
-    texts = {*head.to_pylist()} - _MISSING
-    return bool(texts) and all(map(_VALUE.fullmatch, texts))
+    return _has_only(column, _VALUE)
+
+
+def _has_only(column: pa.Array, pattern: re.Pattern[str]) -> bool:
+    texts = {*map(str, column[:SAMPLED_ROWS].drop_null().to_pylist())} - _MISSING
+    return bool(texts) and all(map(pattern.fullmatch, texts))
 
 
 def _has_fractions(column: pa.Array) -> bool:

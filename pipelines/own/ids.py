@@ -15,11 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmip_data.arrays import I64, Bools
+from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.table import Table
 
 _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that are no key or no end
 MIN_COVERAGE = 0.95  #: fraction of rows from which a column lies in another; the others are errors
-_WHOLE = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.0*)?$"
+MIN_NEAR = 0.5  #: fraction of rows from which a column that fits no other is one with errors
+_NUMBER = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE]\+?[0-9]+)?$"
 _YEARS = (1_800, 2_100)
 
 
@@ -47,13 +49,18 @@ class Ids:
         """Distinct ids in the order of the rows, without missing ones."""
         return pc.drop_null(pc.unique(self.cells))
 
-    @cached_property
+    @property
     def is_key(self) -> bool:
         """True if all ids differ and none is missing."""
-        head = self.cells[:_SAMPLED_ROWS]
-        if self.cells.null_count or len(pc.unique(head)) < len(head):
+        return not self.cells.null_count and self.differ
+
+    @cached_property
+    def differ(self) -> bool:
+        """True if all ids differ that are not missing."""
+        head = pc.drop_null(self.cells[:_SAMPLED_ROWS])
+        if len(pc.unique(head)) < len(head):
             return False
-        return bool(len(self.distinct) == len(self.cells) > 0)
+        return bool(len(self.distinct) == len(self.cells) - self.cells.null_count > 0)
 
     @cached_property
     def are_numbers(self) -> bool:
@@ -89,6 +96,17 @@ class Ids:
             return None
         return Covered(rows, int((self.positions(other.distinct) >= 0).sum()))
 
+    def nearly_covers(self, other: Ids) -> bool:
+        """True if half of the rows of ``other`` have one of these ids.
+
+        Numbers have so by chance, unless the name of the column is one of ids.
+        """
+        is_number = pc.match_substring_regex(pc.cast(self.distinct, pa.string()), r"^[0-9.,]*$")
+        is_likely = names.is_id_name(self.name) or not pc.all(is_number).as_py()
+        if not is_likely or self.are_fractions or not len(other.cells):
+            return False
+        return bool((self.positions(other.cells) >= 0).mean() >= MIN_NEAR)
+
 
 class IdsOfTables:
     """Ids of the columns of several tables, each made once."""
@@ -119,9 +137,8 @@ def normal_ids(cells: pa.Array) -> pa.Array:
         cells = cells.dictionary_decode()
     elif pa.types.is_floating(kind):
         cells = pc.if_else(pc.is_nan(cells), pa.scalar(None, kind), cells)
-        are_whole = pc.all(pc.equal(cells, pc.floor(cells)), min_count=0).as_py()
-        fits = pc.all(pc.less_equal(pc.abs(cells), 2.0**53), min_count=0).as_py()
-        return pc.cast(cells, pa.int64()) if are_whole and fits else pc.cast(cells, pa.string())
+        integers = _as_integers(cells)
+        return pc.cast(cells, pa.string()) if integers is None else integers
     texts = cells if pa.types.is_string(cells.type) else pc.cast(cells, pa.string())
     numbers = _whole_numbers(texts)
     if numbers is not None:
@@ -147,18 +164,38 @@ def _whole_numbers(texts: pa.Array) -> pa.Array | None:
         pass
     distinct = pc.drop_null(pc.unique(texts[:_SAMPLED_ROWS]))
     for part in (distinct, texts):
-        if not pc.all(pc.match_substring_regex(part, _WHOLE)).as_py():
+        if not pc.all(pc.match_substring_regex(part, _NUMBER)).as_py():
             return None
-    try:
-        return pc.cast(pc.replace_substring_regex(texts, r"^\+|\.0*$", ""), pa.int64())
-    except pa.ArrowInvalid:  # beyond int64
-        return None
+    return _as_integers(pc.cast(pc.utf8_ltrim(texts, "+"), pa.float64()))
+
+
+def _as_integers(floats: pa.Array) -> pa.Array | None:
+    """Return floats as int64; ``None`` if one has a fraction, or is too large for its digits."""
+    are_whole = pc.all(pc.equal(floats, pc.floor(floats)), min_count=0).as_py()
+    fits = pc.all(pc.less_equal(pc.abs(floats), 2.0**53), min_count=0).as_py()
+    return pc.cast(floats, pa.int64()) if are_whole and fits else None
 
 
 def positions_in(keys: pa.Array, values: pa.Array) -> I64:
-    """Return the position of each of ``values`` (n,) among ``keys``, -1 if it has none."""
+    """Return the position of each of ``values`` (n,) among ``keys``, -1 if it has none.
+
+    Numbers are compared with texts without zeros before them, which spreadsheets remove, unless two
+    keys differ by these alone.
+    """
     if keys.type != values.type:
         keys, values = pc.cast(keys, pa.string()), pc.cast(values, pa.string())
+        bare = pc.utf8_ltrim(keys, "0")
+        if pc.count_distinct(bare) == pc.count_distinct(keys):
+            keys, values = bare, pc.utf8_ltrim(values, "0")
     positions = pc.fill_null(pc.index_in(values, value_set=keys, skip_nulls=True), -1)
     rows: I64 = positions.to_numpy(zero_copy_only=False).astype(np.int64)
     return rows
+
+
+def repeats(cells: pa.Array) -> Bools:
+    """Mask (n,) of the values that occurred before."""
+    codes = cells.dictionary_encode(null_encoding="encode").indices.to_numpy()
+    _, first = np.unique(codes, return_index=True)
+    mask = np.ones(len(codes), bool)
+    mask[first] = False
+    return mask

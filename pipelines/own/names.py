@@ -69,6 +69,16 @@ def tells_direction(source: str, target: str) -> bool:
     return has_word(source, known_names.SOURCE_WORDS) and has_word(target, known_names.TARGET_WORDS)
 
 
+def are_alike(first: str, second: str) -> bool:
+    """True for two names of the same thing: with a common word that is none of ids, or of one letter.
+
+    >>> are_alike("node a", "node b"), are_alike("u", "v"), are_alike("user_id", "film_id")
+    (True, True, False)
+    """
+    common = {*words(first)} & {*words(second)} - (_ID_WORDS - {"node", "vertex"})
+    return bool(common) or tells_direction(first, second) or len(first) == len(second) == 1
+
+
 def level_of(table: str) -> str:
     """Return the level that a word of a table's name means; edges come first, as in ``graph-edges``."""
     own_name = words(table.rpartition("/")[2])

@@ -2,7 +2,8 @@
 
 A table of nodes has a column of different values, a key, that two columns of the table of edges lie
 in. The numbers of its rows are a key, too. Where graphs restart their ids, values differ within each
-graph, whose names both tables have.
+graph, whose names both tables have. Without such a reading, one that fits half of the rows is taken, and
+the other rows are errors.
 """
 
 from __future__ import annotations
@@ -23,9 +24,8 @@ from kmip_data.pipelines.own.ids import (
     Ids,
     IdsOfTables,
     positions_in,
-    row_numbers,
 )
-from kmip_data.pipelines.own.table import FILE, STEM, Table
+from kmip_data.pipelines.own.table import FILE, FILE_COLUMNS, STEM, Table
 
 Ends = tuple[str, str]
 ROWS_FROM_0, ROWS_FROM_1 = "none", "rows-from-1"  #: values of ``node``: rows are numbered
@@ -51,18 +51,27 @@ class Reading:
 
     @property
     def has_ids(self) -> bool:
-        """True if the name of the column is one of ids, or that of a column of the edges.
+        """True if the name of the column is one of ids, or its words are in that of an end.
 
         Without names, the first column has the ids.
         """
         if not self.nodes.has_names:
             return self.node == self.nodes.column_names[0]
-        return names.is_id_name(self.node) or self.node in self.edges.columns
+        words = {*names.words(self.node)}
+        is_in_end = any(words <= {*names.words(name)} for name in self.columns)
+        return names.is_id_name(self.node) or is_in_end
+
+    @property
+    def likely_ends(self) -> Ends:
+        """The two columns with most different ids, in the order of the table."""
+        first, second, *_ = sorted(self.columns, key=self.columns.__getitem__, reverse=True)
+        order = self.edges.column_names.index
+        return (first, second) if order(first) < order(second) else (second, first)
 
     @property
     def support(self) -> int:
-        """Number of different ids in the second column of the two with most."""
-        return sorted(self.columns.values())[-2]
+        """Number of different ids that each of the likely ends has at least."""
+        return min(self.columns[name] for name in self.likely_ends)
 
     @property
     def fraction(self) -> float:
@@ -80,7 +89,7 @@ class Reading:
             names.level_of(self.nodes.name) == "node"
         )
         is_known = bool(names.matching([self.node], known_names.NODE_ID_NAMES))
-        return tells_ends, has_words, self.has_ids, is_known, self.graph_columns == ("", "")
+        return tells_ends, has_words, self.has_ids, is_known, self.graph_columns != ("", "")
 
 
 class Readings:
@@ -96,27 +105,31 @@ class Readings:
         for nodes in self.tables:
             keys = self.node_keys(nodes)
             for edges in self.tables:
-                if edges is nodes or not given <= {*edges.columns}:
+                is_apart = edges is not nodes and not self._names_files(nodes, edges)
+                if not is_apart or not given <= {*edges.columns}:
                     continue
                 found = [*self._readings_of_keys(edges, nodes, keys)]
                 rows = [*self._readings_of_rows(edges, nodes, found)]
                 if any(reading.has_ids for reading in found):
                     rows = []
-                # A column of the numbers of the rows, in order, is a feature unless its name is one of ids.
-                if rows:
-                    found = [reading for reading in found if not self._counts_rows(reading)]
                 if not found:
-                    rows = [*self._readings_within_graphs(edges, nodes)] or rows
+                    within = [*self._readings_within_graphs(edges, nodes)]
+                    linked = [r for r in within if r.graph_columns[0] == r.graph_columns[1]]
+                    if not within:
+                        found = [*self._near_readings(edges, nodes)]
+                    if any(reading.has_ids for reading in found):
+                        rows = []
+                    rows = linked or within or rows
                 yield from [*found, *rows]
 
-    def _counts_rows(self, reading: Reading) -> bool:
-        cells = self.ids.of(reading.nodes, reading.node).cells
-        return any(cells.equals(row_numbers(len(cells), first)) for first in (0, 1))
-
-    def free(self, table: Table) -> list[str]:
-        """Return the columns to which no option gives another use."""
+    def free(self, table: Table, labelled: Table | None = None) -> list[str]:
+        """Return the columns to which no option gives another use; labels are those of ``labelled``."""
         params = self.params
-        used = {*params.label, *params.feature, *params.ignore, params.group, params.graph}
+        used = {*params.feature, *params.ignore, params.graph}
+        if labelled is None:
+            labelled = table
+        if labelled is table or {*params.label, params.group}.isdisjoint(labelled.columns):
+            used |= {*params.label, params.group}
         return [name for name in table.column_names if name not in used]
 
     def keys(self, table: Table) -> list[str]:
@@ -142,12 +155,35 @@ class Readings:
             if len(columns) > 1:
                 yield Reading(edges, nodes, name, columns)
 
+    def _near_readings(self, edges: Table, nodes: Table) -> Iterator[Reading]:
+        """Yield the columns of ids of which some are missing, occur twice, or are ends alone."""
+        has_ends = names.end_pairs(nodes.column_names)
+        likely = [] if has_ends else self.free(nodes)[:COMPARED_COLUMNS]
+        if self.params.node:
+            likely = self.node_keys(nodes)
+        for name in likely:
+            ids = self.ids.of(nodes, name)
+            if 2 * len(ids.distinct) < nodes.rows and not names.is_id_name(name):
+                continue
+            columns = {
+                end: len(self.ids.of(edges, end).distinct)
+                for end in self.free(edges, nodes)[:COMPARED_COLUMNS]
+                if ids.nearly_covers(self.ids.of(edges, end))
+            }
+            if len(columns) > 1:
+                yield Reading(edges, nodes, name, columns)
+
     def _columns_in(self, key: Ids, edges: Table) -> dict[str, int]:
         """Return the columns of the edges that lie in a key, with the number of its ids in each."""
         given = [name for name in (self.params.source, self.params.target) if name]
-        # A column that both tables have, and that is no key, links their rows: it names graphs.
-        links = {*key.table.columns} - {key.name} if key.table.has_names else set()
-        free = [name for name in self.free(edges) if name not in {*given, *links}]
+        told = names.end_pairs(edges.column_names)
+        if not given and len(told) == 1:
+            given = [*told[0]]
+        free = [
+            name
+            for name in self.free(edges, key.table)
+            if name not in given and not self._links(key, edges, name)
+        ]
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)
@@ -161,6 +197,13 @@ class Readings:
             least = 0
         return {name: count for name, count in columns.items() if name in given or count >= least}
 
+    def _links(self, key: Ids, edges: Table, name: str) -> bool:
+        """True for a column of both tables that links their rows, and is no key: it names graphs."""
+        is_shared = key.table.has_names and name != key.name and name in key.table.columns
+        return (
+            is_shared and self.ids.of(key.table, name).covered(self.ids.of(edges, name)) is not None
+        )
+
     def _readings_of_rows(
         self, edges: Table, nodes: Table, found: Sequence[Reading]
     ) -> Iterator[Reading]:
@@ -172,8 +215,9 @@ class Readings:
         pairs |= {*names.end_pairs(edges.column_names)}
         if self.params.source and self.params.target:
             pairs = {(self.params.source, self.params.target)}
-        if not pairs and len(edges.column_names) == 2 and not found:
-            pairs = {tuple(edges.column_names)}
+        links = {*nodes.column_names} if nodes.has_names else set()
+        if len(edges.column_names) == 2 and not found and links.isdisjoint(edges.columns):
+            pairs = pairs or {tuple(edges.column_names)}
         for pair in pairs:
             ends = [self.ids.of(edges, name) for name in pair]
             if not all(end.are_numbers and len(end.distinct) for end in ends):
@@ -181,7 +225,7 @@ class Readings:
             smallest = min(pc.min(end.distinct).as_py() for end in ends)
             largest = max(pc.max(end.distinct).as_py() for end in ends)
             counts = {name: len(end.distinct) for name, end in zip(pair, ends, strict=True)}
-            for node, first in ((ROWS_FROM_0, 0), (ROWS_FROM_1, 1)):
+            for node, first in ((ROWS_FROM_1, 1), (ROWS_FROM_0, 0)):
                 if given in ("", node) and first <= smallest and largest < nodes.rows + first:
                     yield Reading(edges, nodes, node, counts)
 
@@ -205,8 +249,21 @@ class Readings:
         if node_graph in edges.columns:
             return [node_graph]
         if node_graph == self.params.graph or self._are_rows_of_another_table(graphs):
-            return self.free(edges)[:COMPARED_COLUMNS]
+            return [
+                *filter(edges.columns.__contains__, [STEM]),
+                *self.free(edges)[:COMPARED_COLUMNS],
+            ]
         return []
+
+    def _names_files(self, table: Table, other: Table) -> bool:
+        """True if a key of a table has the names of the files of another, and few other ids."""
+        files = [self.ids.of(other, name) for name in FILE_COLUMNS if name in other.columns]
+        keys = [self.ids.of(table, name) for name in self.keys(table)]
+        return any(
+            key.covered(names) is not None and table.rows < 2 * len(names.distinct)
+            for names in files
+            for key in keys
+        )
 
     def _are_rows_of_another_table(self, graphs: Ids) -> bool:
         """True if a third table has each graph once."""
@@ -231,7 +288,7 @@ class Readings:
             if len(np.unique(keys)) < len(keys):
                 continue
             columns = {}
-            for end in self.free(edges)[:COMPARED_COLUMNS]:
+            for end in self.free(edges, nodes)[:COMPARED_COLUMNS]:
                 if end in link:
                     continue
                 codes = positions_in(ids.distinct, self.ids.of(edges, end).cells)

@@ -8,19 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, product
 from operator import itemgetter
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.part_masks import are_parts
-from kmip_data.errors import DamagedInput, Setting
+from kmip_data.errors import DamagedInput, Setting, Step
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import Ids, IdsOfTables, positions_in
+from kmip_data.pipelines.own.columns.numbers import all_match
+from kmip_data.pipelines.own.ids import (
+    MIN_COVERAGE,
+    Ids,
+    IdsOfTables,
+    positions_in,
+    repeats,
+    row_numbers,
+)
 from kmip_data.pipelines.own.joined import stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
@@ -30,11 +41,14 @@ from kmip_data.pipelines.own.readings import (
     Reading,
     Readings,
 )
-from kmip_data.pipelines.own.table import FILE, FILE_NAME, STEM, Table
+from kmip_data.pipelines.own.table import FILE_COLUMNS, STEM, Table
 from kmip_data.text import list_names
 
 #: Fraction of the most values that two columns have in common from which another pair may be the ends.
 _MIN_COMMON = 0.1
+#: Letters of SMILES: atoms, bonds, branches and rings.
+_ATOM = r"Cl|Br|[BCNOPSFIbcnops]|\[[^\]]*\]"
+_MOLECULES = rf"^(?:{_ATOM})(?:{_ATOM}|[-=#$:/\\.%0-9()@+])*$"
 _SIMILAR = 0.5  #: fraction of the nodes of a reading from which another one is as likely
 
 
@@ -105,10 +119,11 @@ class _RolesFinder:
 
     def find(self) -> Roles:
         readings = [*self.readings]
-        self._refuse_two_kinds(readings)
         if readings:
             roles, used = self._roles_of(self._best(readings), readings)
         else:
+            for table in self.tables:
+                self._refuse_two_kinds(table, table.column_names[:COMPARED_COLUMNS])
             roles = self._edges_alone()
             used = [roles.edges]
         others = [table for table in self.tables if all(table is not other for other in used)]
@@ -122,15 +137,17 @@ class _RolesFinder:
     def _best(self, readings: Sequence[Reading]) -> Reading:
         """Return the likeliest reading; ask if another one is as likely.
 
-        Ends have many different ids, and the rows of edges are no nodes, as those of nodes are no graphs.
+        Ends have many different ids, of which none is unknown, and no edge is a node, as no node is a
+        graph.
         """
         support = max(reading.support for reading in readings)
         likely = [reading for reading in readings if reading.support >= _SIMILAR * support]
         nodes = {reading.nodes for reading in likely}
         likely = [reading for reading in likely if reading.edges not in nodes] or likely
+        likely = [*filter(self._is_complete, likely)] or likely
         rank = max(reading.rank for reading in likely)
         likeliest = [reading for reading in likely if reading.rank == rank]
-        best = max(likeliest, key=lambda reading: reading.fraction)
+        best = max(likeliest, key=lambda reading: (reading.fraction, reading.has_rows))
         rivals = [
             other
             for other in likeliest
@@ -146,7 +163,20 @@ class _RolesFinder:
             ]
             question = f"{best.edges.name}: its ends may be ids in {', or '.join(shown)}"
             self.questions[question] = Setting(node=best.node)
+        ids = names.matching(self.readings.keys(best.nodes), known_names.NODE_ID_NAMES)
+        ids = [name for name in ids if self.ids.of(best.nodes, name).are_numbers]
+        if best.has_rows and ids and not (rivals or self.params.node):
+            question = f"{best.edges.name}: its ends are no ids in {ids[0]!r} of {best.nodes.name}"
+            self.questions[f"{question}, but may be its rows"] = Setting(node=best.node)
         return best
+
+    def _is_complete(self, reading: Reading) -> bool:
+        """True if all ends are ids of nodes."""
+        if reading.has_rows or any(reading.graph_columns):
+            return True
+        key = self.ids.of(reading.nodes, reading.node)
+        ends = (self.ids.of(reading.edges, name).cells for name in reading.likely_ends)
+        return all((key.positions(cells) >= 0).all() for cells in ends)
 
     def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
         """True if two tables have the same ids: columns of the same nodes."""
@@ -155,27 +185,21 @@ class _RolesFinder:
         one, other = (self.ids.of(reading.nodes, reading.node) for reading in (first, second))
         return bool((one.positions(other.cells) >= 0).all())
 
-    def _refuse_two_kinds(self, readings: Sequence[Reading]) -> None:
+    def _refuse_two_kinds(self, edges: Table, columns: Sequence[str]) -> None:
         """Refuse edges whose ends are keys of two tables: user 1 is not film 1.
 
         A column belongs to the tables with a key of its name and values, or else of its values.
         """
-        columns: dict[Table, dict[str, None]] = {}
-        for reading in readings:
-            columns.setdefault(reading.edges, {}).update(dict.fromkeys(reading.columns))
-        if not readings:
-            columns = {table: dict.fromkeys(table.column_names) for table in self.tables}
-        for edges, ends in columns.items():
-            owners = {name: self._owners(edges, name) for name in [*ends][:COMPARED_COLUMNS]}
-            for first, second in combinations(owners, 2):
-                kinds = owners[first] + owners[second]
-                if owners[first] and owners[second] and len({*kinds}) == len(kinds):
-                    raise DamagedInput(
-                        f"{edges.name} joins two kinds of nodes: {first!r} and {second!r} have ids of "
-                        f"{list_names([table.name for table in kinds])}.",
-                        steps="make the ids of the kinds different in all tables, in pandas table['user'] "
-                        "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
-                    )
+        owners = {name: self._owners(edges, name) for name in columns}
+        for first, second in combinations(owners, 2):
+            kinds = owners[first] + owners[second]
+            if owners[first] and owners[second] and len({*kinds}) == len(kinds):
+                raise DamagedInput(
+                    f"{edges.name} joins two kinds of nodes: {first!r} and {second!r} have ids of "
+                    f"{list_names([table.name for table in kinds])}.",
+                    steps="make the ids of the kinds different in all tables, in pandas table['user'] "
+                    "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
+                )
 
     def _owners(self, edges: Table, name: str) -> list[Table]:
         """Return the other tables with a key that a column of the edges lies in."""
@@ -195,6 +219,8 @@ class _RolesFinder:
             is_new = all(other.edges is not table for table, _ in parts)
             if is_alike and is_new and len(other.columns) == 2 and not any(best.graph_columns):
                 parts.append((other.edges, self._ends_of(other)))
+        for table, pair in parts:
+            self._refuse_two_kinds(table, pair)
         edges, ends = parts[0]
         used = [best.nodes, *(table for table, _ in parts)]
         if len(parts) > 1:
@@ -222,7 +248,7 @@ class _RolesFinder:
         told = [
             p for p in combinations(columns, 2) if names.tells_direction(*names.in_direction(*p))
         ]
-        likely = names.in_direction(*(told or [(columns[0], columns[1])])[0])
+        likely = names.in_direction(*(told or [reading.likely_ends])[0])
         if len(told) != 1:
             counts = [f"{name!r} has {reading.columns[name]:,} ids" for name in columns]
             question = f"{reading.edges.name} has several columns with ids of {reading.nodes.name}"
@@ -241,12 +267,19 @@ class _RolesFinder:
         found.sort(key=itemgetter(0, 1), reverse=True)
         likeliest = [item for item in found if item[:2] == found[0][:2]]
         if not likeliest:
+            steps: Step = "separate the cells of each line by tabs, semicolons, commas or blanks"
+            if any(len(table.column_names) > 1 for table in self.tables):
+                self.findings.notices.raise_questions()
+                steps = "name the columns with the ends of an edge as source and target"
+            for name, cells in self.tables[0].columns.items():
+                if pa.types.is_string(cells.type) and all_match(cells, _MOLECULES):
+                    steps = Setting(smiles=name)
             raise DamagedInput(
                 "No table has two columns with ids of another one, or with values in common.",
                 found="; ".join(f"{table.name}: {table.column_list}" for table in self.tables)[
                     :2_000
                 ],
-                steps="name the columns with the ends of an edge as source and target",
+                steps=steps,
             )
         _, is_certain, edges, ends = likeliest[0]
         if len(likeliest) > 1:
@@ -254,14 +287,53 @@ class _RolesFinder:
                 f"Several files may be the table of edges: {list_names([item[2].name for item in likeliest])}.",
                 steps="copy the files of one graph into a folder, and use it as archive",
             )
-        if not is_certain:
-            first, second = ends
-            question = f"{edges.name}: are {first!r} and {second!r} the ends of an edge?"
+        first, second = ends
+        if not edges.has_names:
+            self._refuse_counts(edges, ends)
+        if not is_certain and not edges.has_names:
+            raise DamagedInput(
+                f"{edges.name} has no names of columns, and may be an adjacency list.",
+                steps=[
+                    REMEDIES["an adjacency list"].format(file=edges.name),
+                    Setting(source=first, target=second),
+                ],
+            )
+        if not is_certain and not self.questions:
+            question = (
+                f"{edges.name}: are {first!r} and {second!r} the ends of an edge, with ids of the same nodes? "
+                f"If they count two kinds of nodes, write different ids first, in pandas table[{first!r}] = "
+                f"{first!r} + table[{first!r}].astype(str)"
+            )
             self.questions[question] = Setting(source=first, target=second)
         return Roles(edges, ends)
 
+    def _refuse_counts(self, edges: Table, ends: Ends) -> None:
+        """Refuse a first line that has the numbers of nodes and edges, as some programs write it."""
+        ids = [self.ids.of(edges, name) for name in ends]
+        if self.params.header or edges.rows < 2 or not all(end.are_numbers for end in ids):
+            return
+        nodes, count = (end.cells[0].as_py() for end in ids)
+        below = [end.cells[1:] for end in ids]
+        spread = max(pc.max(cells).as_py() for cells in below) - min(
+            pc.min(cells).as_py() for cells in below
+        )
+        if count == edges.rows - 1 and nodes > spread:
+            raise edges.error_at(
+                0,
+                f"{nodes} {count} may be the numbers of nodes and edges, as {count} lines follow (if each "
+                "has the neighbours of a node, it is METIS, and no table of edges)",
+                [
+                    "leave it out, or keep it as an edge",
+                    Setting(header="yes"),
+                    Setting(header="no"),
+                ],
+            )
+
     def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:
-        """Return the likeliest ends of a table, and whether no other pair is as likely."""
+        """Return the likeliest ends of a table, and whether no other reading is as likely.
+
+        Numbers in columns whose names are not alike, such as users and films, may count two kinds of nodes.
+        """
         given = (self.params.source, self.params.target)
         if all(given):
             return (given, True) if {*given} <= {*table.columns} else None
@@ -282,35 +354,73 @@ class _RolesFinder:
                 first, second = (self.ids.of(table, name).distinct for name in pair)
                 common[pair] = int((positions_in(first, second) >= 0).sum())
         if not any(common.values()):
-            return None
+            columns = table.column_names
+            is_pair = len(columns) == 2 and len(self.tables) == 1
+            return ((columns[0], columns[1]), False) if is_pair else None
         ends = max(common, key=lambda pair: common[pair])
         least = _MIN_COMMON * common[ends]
-        return names.in_direction(*ends), sum(count >= least for count in common.values()) == 1
+        is_only = sum(count >= least for count in common.values()) == 1
+        if not table.has_names and ends == (*table.column_names[:2],):
+            is_only |= not self._may_be_neighbours(table)
+        may_count_two_kinds = all(self.ids.of(table, name).are_numbers for name in ends)
+        is_certain = is_only and (names.are_alike(*ends) or not may_count_two_kinds)
+        return names.in_direction(*ends), is_certain
+
+    def _may_be_neighbours(self, table: Table) -> bool:
+        """True if each row may have a node and its neighbours, of which none is the node itself."""
+        first, *others = (
+            self.ids.of(table, name) for name in table.column_names[:COMPARED_COLUMNS]
+        )
+        rows = np.stack([first.positions(ids.cells) for ids in others])
+        is_own = (rows == np.arange(table.rows)).any()
+        return bool(first.is_key and (rows >= 0).mean() >= MIN_COVERAGE and not is_own)
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
-        """Return the roles with another table: of columns of the nodes, or of graphs."""
-        keys = self.readings.keys(table)
+        """Return the roles with another table: of columns of the nodes, or of graphs.
+
+        A row whose key is missing belongs to none.
+        """
+        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
+        if not table.has_names and are_parts([stem.partition(".")[0] for stem in stems]):
+            raise DamagedInput(
+                f"{table.name} may list the ids of a split, but its lines have several cells.",
+                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
+            )
+        ids_of = {name: self.ids.of(table, name) for name in self.readings.free(table)}
+        keys = [name for name, ids in ids_of.items() if ids.differ and not ids.are_fractions]
         graphs = [found for key in keys if (found := self._graph_columns(roles, table, key))]
-        is_named = any(found["graph"] in _names(roles) for found in graphs)
+        has_graphs = any(
+            found["graph"] in _names(roles)
+            or all(
+                len(self.ids.of(roles.tables[level], name).distinct) == table.rows
+                for level, name in found.items()
+                if level != "graph"
+            )
+            for found in graphs
+        )
         nodes = roles.nodes
-        if nodes is not None and roles.first_row is None and not is_named:
+        if nodes is not None and roles.first_row is None and not has_graphs:
             ids = self.ids.of(nodes, roles.node)
             for key in keys:
                 if ids.is_key and ids.covered(self.ids.of(table, key)) is not None:
                     return replace(roles, nodes=self._with_columns(nodes, table, key, ids))
         if roles.graphs is not None:
             for key in keys:
-                if ids := self._names_of_graphs(roles, self.ids.of(table, key)):
-                    return replace(roles, graphs=self._with_columns(roles.graphs, table, key, ids))
+                graph_ids = self._names_of_graphs(roles, self.ids.of(table, key))
+                if graph_ids:
+                    return replace(
+                        roles, graphs=self._with_columns(roles.graphs, table, key, graph_ids)
+                    )
         elif graphs:
-            return replace(roles, graphs=table, graph_columns=graphs[0])
+            return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
+        self._refuse_ids_with_faults(roles, table)
         self._ignore(table)
         return roles
 
     def _names_of_graphs(self, roles: Roles, key: Ids) -> Ids | None:
         """Return the names of the graphs, or of their files, that a key of another table covers."""
         table = roles.tables["graph"]
-        names = [roles.graph_columns["graph"], STEM, FILE_NAME, FILE]
+        names = [roles.graph_columns["graph"], *FILE_COLUMNS]
         names += [
             name for name in self.readings.keys(table) if not self.ids.of(table, name).are_numbers
         ]
@@ -349,6 +459,33 @@ class _RolesFinder:
             )
         self.findings.notices.ignored[table.name] = reason
 
+    def _refuse_ids_with_faults(self, roles: Roles, table: Table) -> None:
+        """Refuse a table of which half of the rows have ids of the nodes, as it has no other role."""
+        columns = [(roles.edges, end) for end in roles.ends]
+        if roles.nodes is not None and roles.first_row is None:
+            columns = [(roles.nodes, roles.node)]
+        for column, name in product(columns, self.readings.free(table)[:COMPARED_COLUMNS]):
+            known, ids = self.ids.of(*column), self.ids.of(table, name)
+            if not (ids.nearly_covers(known) or known.nearly_covers(ids)):
+                continue
+            for cells, is_wrong, problem in (
+                (ids, table.is_empty(name), "is empty"),
+                (ids, repeats(ids.cells), "is {} again"),
+                (
+                    ids,
+                    known.positions(ids.cells) < 0,
+                    f"is {{}}, which is not in {known.table.name}",
+                ),
+                (known, ids.positions(known.cells) < 0, f"is {{}}, which is not in {table.name}"),
+            ):
+                if is_wrong.any():
+                    row = int(is_wrong.argmax())
+                    raise cells.table.error_at(
+                        row,
+                        f"{cells.name!r} {problem.format(cells.cells[row])}",
+                        f"correct it, or move {table.name} elsewhere: no column joins it to the others",
+                    )
+
     def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:
         """Return the columns whose values a key of another table has: the graph of each row."""
         ids = self.ids.of(table, key)
@@ -357,32 +494,34 @@ class _RolesFinder:
             known = roles.graph_columns.get(level)
             used = {roles.node, *roles.ends}
             free = [name for name in self.readings.free(other) if name not in used]
-            if STEM in other.columns:
-                free.append(STEM)
+            free += [name for name in FILE_COLUMNS if name in other.columns]
             counts = {}
             for name in [known] if known else free:
                 cells = self.ids.of(other, name)
-                if (
-                    cells.is_key
-                    or ids.covered(cells) is None
-                    or self._joins_graphs(roles, level, name)
-                ):
-                    continue
-                counts[name] = (name == key, len(cells.distinct))
+                if name == key and names.matching([key], known_names.GRAPH_ID_NAMES):
+                    fits = ids.nearly_covers(cells)
+                else:
+                    fits = not cells.is_key and ids.covered(cells) is not None
+                    fits = fits and not self._joins_graphs(roles, level, name)
+                if fits:
+                    counts[name] = (name == key, len(cells.distinct))
             if counts and max(counts.values())[1] > 1:
                 found[level] = max(counts, key=lambda name: counts[name])
         return {"graph": key, **found} if found else {}
 
     def _joins_graphs(self, roles: Roles, level: Level, name: str) -> bool:
         """True if an edge joins nodes with two values in a column of the nodes."""
-        if level != "node" or roles.first_row is not None or any(roles.graph_columns.values()):
+        if level != "node" or any(roles.graph_columns.values()):
             return False
-        node_ids = self.ids.of(roles.tables["node"], roles.node)
-        kinds = self.ids.of(roles.tables["node"], name)
+        nodes = roles.tables["node"]
+        if roles.first_row is None:
+            node_ids = self.ids.of(nodes, roles.node).cells
+        else:
+            node_ids = row_numbers(nodes.rows, roles.first_row)
+        kinds = self.ids.of(nodes, name)
         codes = positions_in(kinds.distinct, kinds.cells)
-        first, second = (
-            node_ids.positions(self.ids.of(roles.edges, end).cells) for end in roles.ends
-        )
+        ends = (self.ids.of(roles.edges, end).cells for end in roles.ends)
+        first, second = (positions_in(node_ids, cells) for cells in ends)
         return bool((codes[first] != codes[second])[(first >= 0) & (second >= 0)].any())
 
     def _with_graphs_by_name(self, roles: Roles) -> Roles:
@@ -391,17 +530,34 @@ class _RolesFinder:
         if not columns and self.params.graph != "none":
             for level, table in roles.tables.items():
                 columns[level] = self._graph_column_by_name(roles, table)
+        if STEM in roles.edges.columns and not any(
+            (*columns.values(), roles.nodes, self.params.graph)
+        ):
+            question = (
+                f"{roles.edges.name} have the same columns, and may be parts of one graph or a graph "
+                f"each: graph='none' or {Setting(graph='file')}"
+            )
+            self.questions[question] = Setting(graph="none")
         columns = {level: columns.get(level, "") for level in roles.tables}
         return replace(roles, graph_columns=columns, ids=self.ids)
 
     def _graph_column_by_name(self, roles: Roles, table: Table) -> str:
-        """Return the given column with the graph of each row, or the first with a known name."""
+        """Return the given column with the graph of each row, or the one with a known name."""
         given = STEM if self.params.graph == "file" else self.params.graph
         if given:
             return given if given in table.columns else ""
         used = {roles.node, *roles.ends}
         free = [name for name in table.column_names if name not in used]
-        return next(iter(names.matching(free, known_names.GRAPH_ID_NAMES)), "")
+        known = names.matching(free, known_names.GRAPH_ID_NAMES)
+        if len(known) > 1:
+            question = f"{table.name}: the graph of a row may be in {list_names(known)}"
+            self.questions[question] = Setting(graph=known[0])
+        return known[0] if known else ""
+
+
+def _names_alike(columns: Mapping[Level, str]) -> int:
+    """Number of columns with the name of the column of graphs."""
+    return sum(name == columns["graph"] for name in columns.values())
 
 
 def _names(roles: Roles) -> set[str]:

@@ -8,6 +8,7 @@ import mmap
 import re
 import statistics
 import sys
+from ast import literal_eval
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES, line_format
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow
-from kmip_data.pipelines.own.table import Table
+from kmip_data.pipelines.own.table import Table, table_of_rows
 from kmip_data.text import count_with_noun
 
 BLANKS = " "  #: separator: any number of blanks and tabs
@@ -39,7 +40,9 @@ _BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 3, 5, 25
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line that Excel writes
 _COMMENT_OR_BLANK = re.compile(rb"^[ \t]*(?:(?:[#%]|//)[^\n]*)?\n", re.MULTILINE)
 _MAY_BEGIN_COMMENT = np.isin(np.arange(256), list(b"#%/ \t\n"))
-_IN_BLANKS = re.compile(r"[^\t;,|]+ [^\t;,|]+")  #: row of several cells
+_IN_BLANKS = re.compile(r"[^\t;,|]+ [^\t;,|]+|(?i:dl)")  #: row of several cells, or a format's name
+#: Edge as ``networkx.write_edgelist`` writes it.
+_WITH_DICTIONARY = re.compile(r"(\S+)[ \t]+(\S+)[ \t]+(\{.*\})\s*")
 _NUMBER = re.compile(r"[+-]?\d+(?:[.,]\d+)?(?:[eE][+-]?\d+)?")
 
 Buffer = bytes | mmap.mmap
@@ -67,14 +70,19 @@ class Rows:
         return self.data[:end].decode("utf-8", "replace").split("\n")[:-1]
 
 
-def read_text(path: Path, name: str, options: ReadOptions, notices: Notices) -> list[TopRow]:
+def read_text(
+    path: Path, name: str, options: ReadOptions, notices: Notices
+) -> Sequence[Table | TopRow]:
     """Return the table of a text, whose first row may have the names of its columns.
 
     Raises ``NoTable`` if it is none, and ``DamagedInput`` with the line for another number of cells
     than in the first row, or an open quote.
     """
     rows = read_rows(path, name, options)
-    _refuse_other_formats(rows, rows.sample())
+    sample = rows.sample()
+    if all(map(_WITH_DICTIONARY.fullmatch, sample)):
+        return [_read_edge_dictionaries(rows, options, notices)]
+    _refuse_other_formats(rows, sample)
     return [table_of_lines(rows, options, notices)]
 
 
@@ -91,11 +99,6 @@ def table_of_lines(rows: Rows, options: ReadOptions, notices: Notices) -> TopRow
 
     if sample[0].count(separator) >= MAX_COLUMNS:
         raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
-    if separator == BLANKS and "{'" in sample[0]:
-        raise DamagedInput(
-            f"{name}, line {rows.numbers[0]}: a dictionary, as networkx.write_edgelist writes it.",
-            steps="networkx.write_weighted_edgelist(graph, 'edges.txt')",
-        )
     is_csv = _quote_whole_cells(rows.data, separator)
     quoting: Quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
     cells = _read_with_arrow(rows, separator, quoting) if is_csv or quoting else None
@@ -266,7 +269,7 @@ def _find_separator(lines: Sequence[str], name: str) -> str:
         return BLANKS
     if {"\t", BLANKS} <= fitting.keys():
         by_tabs, by_blanks = (len(fitting[separator][0]) for separator in ("\t", BLANKS))
-        if by_tabs < by_blanks:
+        if 2 == by_tabs < by_blanks:
             raise DamagedInput(
                 f"{name}: a line has {by_tabs} cells between tabs, and {by_blanks} between tabs and blanks.",
                 found=lines[0][:80],
@@ -319,6 +322,31 @@ def _is_ragged(row: Sequence[str], first: Sequence[str]) -> bool:
 
 
 # 3. The cells.
+def _read_edge_dictionaries(rows: Rows, options: ReadOptions, notices: Notices) -> Table:
+    """Return the table of edges whose attributes are a dictionary."""
+    options.check_memory(_BYTES_IN_PYTHON * len(rows.data), rows.name)
+    edges = []
+    for number, line in zip(rows.numbers, rows.data[:].decode().split("\n")[:-1], strict=False):
+        try:
+            source, target, attributes = _WITH_DICTIONARY.fullmatch(line).groups()  # type: ignore[union-attr]
+            edges.append({"source": source, "target": target, **literal_eval(attributes)})
+        except (
+            AttributeError,
+            MemoryError,
+            RecursionError,
+            SyntaxError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise DamagedInput(
+                f"{rows.name}, line {number}: no edge as networkx.write_edgelist writes it.",
+                found=line[:80],
+                steps="write it again: networkx.write_edgelist(graph, 'edges.txt')",
+            ) from error
+    lines = rows.numbers.start if isinstance(rows.numbers, range) else np.asarray(rows.numbers)
+    return table_of_rows(rows.name, edges, options, notices.ignored, lines=lines)
+
+
 def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | None:
     """Return the cells of rows whose quotes are as in CSV; None for what only ``csv`` reads."""
     data = rows.data

@@ -419,13 +419,3 @@ def check_refusals(form: str) -> None:
     """At most 5 % of the graphs are refused."""
     refused = {reason: count for (name, reason), count in REFUSED.items() if name == form}
     assert sum(refused.values()) <= TRIED[form] / 20, refused
-
-
-def test_a_single_node_named_by_an_integer_has_class_0(tmp_path: Path) -> None:
-    """GEXF has names of nodes in ``label``; the smallest integer above 0 is class 0."""
-    graph = nx.Graph()
-    graph.add_edge(1_000, 1_000)
-    nx.write_gexf(graph, tmp_path / "a.gexf")
-    content = read_files(tmp_path)
-    assert content.first.columns["node/y"].tolist() == [0]
-    assert content.schema.column("node/y").num_classes == 1

@@ -112,17 +112,18 @@ def infer_target_column(
     task = options.params.task
     if task is None and findings.attributes.are_tensors:
         task = _task_of_floats(columns.targets, findings)
+    names = findings.attributes.component_names["y"]
     target = infer_target(
         columns.target,
-        findings.attributes.component_names["y"],
+        names,
         columns.targets,
         task,
         classes,
         is_table=is_table,
-        minus_one_is_class="none" in options.params.missing,
+        minus_one_is_class=all(options.params.missing_words(name)[1] for name in names),
     )
-    names = options.params.class_name or findings.attributes.class_names
-    _check_class_names(names, target, columns.targets)
+    class_names = options.params.class_name or findings.attributes.class_names
+    _check_class_names(class_names, target, columns.targets)
     if findings.attributes.are_tensors:
         form = findings.attributes.forms.get(columns.target, "axis")
         return _present_as_tensors(target, columns.targets, form, options)

@@ -59,7 +59,8 @@ class GraphParams(OwnTextParams):
     )
     missing: tuple[str, ...] = Field(
         default=(),
-        description="text that means a missing value, such as NA, also in features; repeat; none: no such text",
+        description="text that means a missing value, such as NA, or COLUMN:NA in one column; repeat; "
+        "none: no such text",
     )
     rounded: tuple[str, ...] = Field(
         default=(), description="feature column whose integers float32 may round; repeat"
@@ -85,6 +86,21 @@ class GraphParams(OwnTextParams):
     )
     smiles: str = Field(default="smiles", description="column of SMILES")
     undirected: bool = Field(default=False, description="add the missing reverse of each edge")
+
+    def missing_words(self, column: str) -> tuple[set[str], bool]:
+        """Return the words that the user calls missing in a column, and True if no others are.
+
+        ``missing=NA`` holds for all columns, ``missing=land:NA`` for ``land`` alone; with ``none`` in
+        place of ``NA``, no text is missing.
+        """
+        beginning = f"{column}:"
+        words = {
+            word.removeprefix(beginning) for word in self.missing if word.startswith(beginning)
+        }
+        are_all = bool(words) or "none" in self.missing
+        if "none" not in words:
+            words |= {*self.missing}
+        return words - {"none"}, are_all
 
     @model_validator(mode="after")
     def _check_group_has_no_other_use(self) -> Self:

@@ -22,6 +22,7 @@ from kmip_data.pipelines.own.columns.numbers import (
     number_texts,
     read_numbers,
     shown_sign,
+    with_unit_behind,
     without_unit,
 )
 from kmip_data.pipelines.own.table import Table
@@ -209,7 +210,7 @@ class TableFacts:
         for name in self.table.column_names:
             cells = self.table.columns[name]
             if pa.types.is_string(cells.type) and name not in self.params.ignore:
-                signs.add(shown_sign(_without(cells, MISSING)))
+                signs.add(shown_sign(without(cells, MISSING)))
         signs.discard(None)
         return signs.pop() if len(signs) == 1 else None
 
@@ -218,7 +219,7 @@ class TableFacts:
         if pa.types.is_dictionary(cells.type):
             cells = cells.dictionary_decode()
         kind = cells.type
-        words, are_given = missing_words(self.params, name)
+        words, are_given = self.params.missing_words(name)
         facts = ColumnFacts(name, cells, are_words_given=are_given)
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
             return self._of_numbers(facts, {None: as_floats(cells)}, words)
@@ -237,14 +238,14 @@ class TableFacts:
             return self._of_numbers(facts, readings, words)
         if values:
             facts = replace(facts, are_words_given=True)
-        filled = replace(facts, cells=_without(cells, (MISSING | words) - values))
+        filled = replace(facts, cells=without(cells, (MISSING | words) - values))
         if categories:
             return filled
         if readings := read_numbers(filled.cells):
             return self._of_numbers(filled, readings, words)
 
         # 2. Distinct texts decide the rest.
-        distinct = filled.coded.dictionary
+        distinct = with_unit_behind(filled.coded.dictionary)
         if 2 * filled.rows_with(_DATE) > filled.filled:
             return replace(filled, are_dates=True)
         unit = common_unit(distinct)
@@ -261,7 +262,7 @@ class TableFacts:
         # 3. Among texts, the user or a description says what is missing.
         if values or filled.cells.null_count == cells.null_count:
             return filled
-        return replace(facts, cells=_without(cells, words))
+        return replace(facts, cells=without(cells, words))
 
     def _of_numbers(
         self, facts: ColumnFacts, readings: Readings, missing: Collection[str]
@@ -282,21 +283,7 @@ class TableFacts:
         return replace(facts, numbers=numbers, sign=sign, open_number=open_number)
 
 
-def missing_words(params: GraphParams, name: str) -> tuple[set[str], bool]:
-    """Return the words that the user calls missing in a column, and True if no others are.
-
-    ``missing=NA`` holds for all columns, ``missing=land:NA`` for ``land`` alone; with ``none`` in
-    place of ``NA``, no text is missing.
-    """
-    beginning = f"{name}:"
-    words = {word.removeprefix(beginning) for word in params.missing if word.startswith(beginning)}
-    are_all = bool(words) or "none" in params.missing
-    if "none" not in words:
-        words |= {*params.missing}
-    return words - {"none"}, are_all
-
-
-def _without(texts: pa.Array, words: Collection[str]) -> pa.Array:
+def without(texts: pa.Array, words: Collection[str]) -> pa.Array:
     """Return texts (R,) with null for some words."""
     is_word = pc.is_in(texts, pa.array([*words], pa.string()))
     return pc.if_else(is_word, pa.scalar(None, pa.string()), texts)

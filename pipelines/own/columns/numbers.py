@@ -69,6 +69,9 @@ def read_numbers(texts: pa.Array) -> Readings:
 
 def shown_sign(texts: pa.Array) -> DecimalSign | None:
     """Return the decimal sign that texts (n,) prove, as 0,5 does; ``None`` if they prove none."""
+    texts = with_unit_behind(texts)
+    if unit := common_unit(texts):
+        texts = without_unit(texts, unit)
     for part in (texts[:_SAMPLED_ROWS], texts):
         signs = [sign for sign in SIGNS if sign in read_numbers(part)]
         if len(signs) == 1:
@@ -83,6 +86,11 @@ def common_unit(texts: pa.Array) -> str:
     return max(units, key=units.__getitem__, default="")
 
 
+def with_unit_behind(texts: pa.Array) -> pa.Array:
+    """Return texts (n,) with the sign of a currency behind the number that it is in front of."""
+    return pc.replace_substring_regex(texts, rf"^([+{_MINUS}-]?)([€$£¥₹])\s*(.*)$", r"\1\3 \2")
+
+
 def without_unit(texts: pa.Array, unit: str) -> pa.Array:
     """Return numbers (n,) without the unit that they have behind them."""
     return pc.replace_substring_regex(texts, rf"\s*{re.escape(unit)}$", "")
@@ -90,6 +98,7 @@ def without_unit(texts: pa.Array, unit: str) -> pa.Array:
 
 def match_notations(texts: pa.Array) -> Bools:
     """Mask (notations, n) of texts that are numbers in each of the notations, with the common unit or without."""
+    texts = with_unit_behind(texts)
     unit = common_unit(texts)
     has_unit = pc.ends_with(texts, unit)
     bare = without_unit(texts, unit)

@@ -203,19 +203,20 @@ def _role(column: Candidate, vote: Vote) -> ColumnRole:
 
 
 def _ask_about_signs(table: Table, values: _Values, options: ReadOptions, notices: Notices) -> None:
-    """Ask about numbers with another decimal sign than most columns of a table have."""
+    """Ask about numbers with another decimal sign than is given, or than most columns of a table have."""
     signs = values.signs
     notices.decimal_signs |= signs.keys()
-    if len(signs) < 2 or options.described is not None:
-        return
-    main = max(SIGNS, key=lambda sign: len(signs[sign]))
-    if options.params.decimal:
-        main = options.params.decimal
+    most_common = max(SIGNS, key=lambda sign: len(signs.get(sign, ())))
+    main = options.params.decimal or most_common
     for sign in signs.keys() - {main}:
-        columns = list_names(signs[sign], 200)
-        answer = Setting(ignore=signs[sign] if len(signs[sign]) > 1 else signs[sign][0])
+        if options.described is not None and not options.params.decimal:
+            continue
+        columns = signs[sign]
+        answer = Setting(decimal=sign)
+        if main in signs:
+            answer = Setting(ignore=columns if len(columns) > 1 else columns[0])
         question = (
-            f"{table.name}: the decimal sign of {columns} is {sign!r}, and that of "
-            f"{list_names(signs[main], 200)} is {main!r}: correct one, or leave it out: {answer}"
+            f"{table.name}: the decimal sign of {list_names(columns, 200)} is {sign!r}, not {main!r}: "
+            f"correct one, or {answer}"
         )
         notices.questions[question] = answer
