@@ -9,7 +9,7 @@ import pytest
 from support.cli import expect_refusal, expect_success
 
 import kmip_data
-from kmip_data.pipelines.companion_files.item_columns import are_numbered_alike, class_folders
+from kmip_data.pipelines.companion_files.item_columns import class_folders
 from kmip_data.pipelines.datasets.points.layouts import find_clouds
 
 
@@ -91,21 +91,6 @@ def test_a_folder_is_a_class_if_each_cloud_is_in_one(case):
     names, classes, is_default = CLASSES[case]
     assert "".join(class_folders(names).values()) == classes
     assert bool(class_folders(names, by_default=True)) == is_default
-
-
-@pytest.mark.parametrize(
-    ("folders", "are_alike"),
-    [
-        (["batch1", "batch2"], True),
-        (["part_01", "Part-2"], True),
-        (["Class 1", "class 2"], False),
-        (["0", "1"], False),
-        (["oak1", "elm1"], False),
-        (["scan1", "scan"], False),
-    ],
-)
-def test_numbered_folders_may_be_no_classes(folders, are_alike):
-    assert are_numbered_alike(folders) == are_alike
 
 
 def test_a_folder_per_class_labels_clouds(tmp_path):
