@@ -79,7 +79,7 @@ class Companions:
         return [name for name in self.sources if decide(self.column(name)).use == "part"]
 
     def by_item(self, values: Array) -> dict[str, Any]:
-        """Return the value of each item; ``None`` for NaN."""
+        """Return the value (N,) of each item; ``None`` for NaN."""
         items = self.table.texts(FILE)
         return {
             item: None if value != value else value  # noqa: PLR0124
@@ -112,19 +112,12 @@ class Companions:
 
     def unused(self, columns: Collection[str], legend: str) -> dict[str, str]:
         """Return the files without use, with reasons, if only these columns and this legend are used."""
-        others = sorted(self.legends.keys() - {legend})
-        names: dict[str, list[str]] = {}
-        for name in self.sources.keys() - {*columns}:
-            names.setdefault(self.sources[name], []).append(name)
-        columns_of_files = {
-            file: f"not used: {list_names(sorted(names[file]), 100)}; label or group takes one"
-            for file in sorted(names)
-        }
-        return {
-            **self.ignored,
-            **dict.fromkeys(others, "no legend of the labels"),
-            **columns_of_files,
-        }
+        unused = dict.fromkeys(sorted(self.legends.keys() - {legend}), "no legend of the labels")
+        for file in dict.fromkeys(self.sources.values()):
+            names = [name for name in self.sources if self.sources[name] == file]
+            if names := [name for name in names if name not in columns]:
+                unused[file] = f"not used: {list_names(names, 100)}; label or group takes one"
+        return self.ignored | unused
 
 
 def find_companions(

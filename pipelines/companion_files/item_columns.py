@@ -13,7 +13,7 @@ from pydantic import Field
 
 from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics, TaskName, fitting_task
-from kmip_data.errors import OpenQuestions, Setting, UsageError
+from kmip_data.errors import OpenQuestions, Setting
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.pipelines import known_names
@@ -67,21 +67,19 @@ def labels_of_items(
     paths: Iterable[str] | None = None,
     *,
     group: str = "",
-    optional: bool = False,
 ) -> ItemLabels | None:
     """Return the labels that ``label`` names, by default a table's column, or else folders.
 
     The default column has a known name, or is the only one of all tables with values of a target.
     ``paths`` of the items have the folders, by default the items themselves.
 
-    ``None`` if there are none, or if ``label`` is no column of a table. Raises ``UsageError`` if
-    folders are given as labels, but are none and not ``optional``, and ``OpenQuestions`` if several
-    columns or folders may be the target.
+    ``None`` if there are none, or if ``label`` is no column of a table. Raises ``OpenQuestions`` if
+    several columns or folders may be the target.
     """
     folders: dict[str, str] = {}
     if label in {None, FOLDER_LABEL}:
-        classes = class_folders(paths or items, by_default=label is None).values()
-        folders = dict(zip(items, classes, strict=True)) if classes else {}
+        classes = class_folders(paths or items, by_default=label is None)
+        folders = dict(zip(items if classes else (), classes.values(), strict=True))
     if label is None:
         label = _default_label(companions, {*folders.values()}, group)
     if label in companions.sources:
@@ -90,15 +88,6 @@ def labels_of_items(
         notices.raise_questions()
         source = f"the column {label!r} of {companions.sources[label]}"
         return ItemLabels(label, source, {item: values[item] for item in items})
-    if label != FOLDER_LABEL:
-        return None
-    if items and not folders and not optional:
-        raise UsageError(
-            "The files are not in a folder for each class.",
-            expected="several folders, such as chair/a.txt and table/b.txt",
-            found=list_names(items, 200),
-            steps=Setting(label=None),
-        )
     return ItemLabels(FOLDER_LABEL, "the folder of each file", folders) if folders else None
 
 

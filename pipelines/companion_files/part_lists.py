@@ -126,31 +126,20 @@ class ListedParts:
 
 
 class ItemNames:
-    """Items by the names under which tables may know them."""
+    """Items by the names under which tables may know them, in upper or lower case."""
 
     def __init__(self, items: Iterable[str]) -> None:
-        names = [(name, item) for item in items for name in {*_tails(item), *_tails(_stem(item))}]
-        self._items = _names_of_one_item(names)
-        self._folded_items = _names_of_one_item([(name.casefold(), item) for name, item in names])
+        self._items: dict[str, str | None] = {}
+        for item in items:
+            for name in {*_tails(item), *_tails(_stem(item))}:
+                # A name of two items is none.
+                is_new = self._items.setdefault(name, item) == item
+                self._items[name] = item if is_new else None
 
     def find(self, name: str) -> str | None:
-        """Return the item that a name means, which may have upper folders of its own.
-
-        Upper and lower case make no difference unless two names differ in them alone.
-        """
-        for tail in _tails(name.strip().replace("\\", "/").removeprefix("./")):
-            item = self._items.get(tail) or self._folded_items.get(tail.casefold())
-            if item is not None:
-                return item
-        return None
-
-
-def _names_of_one_item(names: Iterable[tuple[str, str]]) -> dict[str, str | None]:
-    """Return the item of each name; a name of two items is none."""
-    items: dict[str, str | None] = {}
-    for name, item in names:
-        items[name] = item if items.setdefault(name, item) == item else None
-    return items
+        """Return the item that a name means, which may have upper folders of its own."""
+        names = map(self._items.get, _tails(name.strip().replace("\\", "/").removeprefix("./")))
+        return next(filter(None, names), None)
 
 
 def _stem(item: str) -> str:
@@ -158,6 +147,6 @@ def _stem(item: str) -> str:
 
 
 def _tails(path: str) -> list[str]:
-    """Return a path without its first folders: ``a/b/c``, ``b/c``, ``c``."""
-    parts = path.split("/")
+    """Return a path in lower case without its first folders: ``a/b/c``, ``b/c``, ``c``."""
+    parts = path.casefold().split("/")
     return ["/".join(parts[start:]) for start in range(len(parts))]

@@ -87,7 +87,7 @@ def read_text(
 
 
 def table_of_lines(rows: Rows, options: ReadOptions, notices: Notices) -> TopRow:
-    """Return the table of lines; errors are those of :func:`read_text`."""
+    """Return the table of lines (R,); errors are those of :func:`read_text`."""
     name = rows.name
     sample = rows.sample()
     separator = rows.separator or _find_separator(sample, name)
@@ -398,7 +398,8 @@ def _with_single_blanks(data: Buffer) -> bytes:
     characters = np.frombuffer(data[:].replace(b"\t", b" "), np.uint8)
     is_kept = characters != ord(" ")
     is_kept[1:] |= is_kept[:-1] & (characters[:-1] != ord("\n"))
-    return characters[is_kept].tobytes().replace(b" \n", b"\n")
+    lines: bytes = characters[is_kept].tobytes()
+    return lines.replace(b" \n", b"\n")
 
 
 def _quote_whole_cells(data: Buffer, separator: str) -> bool:

@@ -285,9 +285,7 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
         # 2. Read the clouds.
         labels = None
         if params.label is not None:
-            labels = labels_of_items(
-                params.label, clouds, companions, optional=params.label_optional
-            )
+            labels = labels_of_items(params.label, clouds, companions)
         is_of_points = labels is None and params.label != NO_LABEL
         survey = Survey(options, params.feature, params.label if is_of_points else "")
         survey.is_label_optional = params.label_optional

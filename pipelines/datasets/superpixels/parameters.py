@@ -155,14 +155,7 @@ def _labels_of_pictures(
     known = params.model_dump() if params.label_optional else {}
     params.refuse_unread({"void": "there are no masks"}, **known)
     folders = [picture.partition("/")[2] for picture in pictures]
-    labels = labels_of_items(
-        params.label,
-        pictures,
-        companions,
-        folders,
-        group=params.group,
-        optional=params.label_optional,
-    )
+    labels = labels_of_items(params.label, pictures, companions, folders, group=params.group)
     if labels is not None:
         return labels
     reason = "the pictures have no labels"
