@@ -57,7 +57,7 @@ def test_what_cannot_be_described(files):
     (files / "nodes.csv").write_text(NODES.replace("x", "-1").replace("y", "0"))
     with pytest.raises(OpenQuestions) as caught:
         kmip_data.describe(files, parameters={"label": ["group"]})
-    assert list(caught.value.questions.values()) == [Setting(missing="none")]
+    assert list(caught.value.questions.values()) == [Setting(missing="group:none")]
 
 
 def test_clouds_and_pictures_are_described_and_built_with(tmp_path):
