@@ -90,7 +90,7 @@ class Networks:
         if number:
             key += f"/{number}"
             location += f", graph {number} (from 0)"
-        names = names or {node: str(node) for node in graph}
+        node_names = names or {node: str(node) for node in graph}
         data = dict(graph.graph)
         node_defaults = data.pop("node_default", {})
         edge_defaults = data.pop("edge_default", {})
@@ -99,10 +99,10 @@ class Networks:
 
         self._rows["graph"].add(location, key, data, key, *names_of_file(file).values())
         for node, data in graph.nodes(data=True):
-            self._rows["node"].add(location, node, node_defaults | data, key, names[node])
+            self._rows["node"].add(location, node, node_defaults | data, key, node_names[node])
         is_undirected = not graph.is_directed()
         for source, target, data in _edges(graph):
-            ends = (names[source], names[target])
+            ends = (node_names[source], node_names[target])
             row = f"from {source} to {target}"
             self._rows["edge"].add(location, row, edge_defaults | data, key, *ends, is_undirected)
 

@@ -168,9 +168,9 @@ def test_both_answers_about_a_word_are_read(word, of_texts):
 
 AMBIGUOUS = ["1,234", "5,678", "2,500", "1,100"]
 ASKED = {
-    "sign with commas": ({"c": AMBIGUOUS}, ",", "decimal", "."),
+    "sign with commas": ({"c": AMBIGUOUS}, ",", "decimal", ","),
     "sign with points and semicolons": (
-        {"c": [text.replace(",", ".") for text in AMBIGUOUS]}, ";", "decimal", ",",
+        {"c": [text.replace(",", ".") for text in AMBIGUOUS]}, ";", "decimal", ".",
     ),
     "text among numbers": ({"c": ["1", "2", "k. A.", "4"]}, ",", "missing", "c:k. A."),
     "number with letters": ({"c": ["1", "2", "7bis", "4"]}, ",", "missing", "c:none"),
