@@ -24,6 +24,7 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.file_heads import is_gzip
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
+from kmip_data.pipelines.own.names import end_pairs
 from kmip_data.pipelines.own.table import (
     FILE,
     FILE_NAME,
@@ -33,7 +34,7 @@ from kmip_data.pipelines.own.table import (
     table_of_arrays,
     table_of_rows,
 )
-from kmip_data.pipelines.own.texts import read_text
+from kmip_data.pipelines.own.texts import BYTES_READ, read_text
 from kmip_data.pipelines.own.workbooks import read_workbook
 
 _BYTES_PER_JSON_BYTE = 16  #: peak memory of parsing, measured with 200,000 edges of two numbers
@@ -85,7 +86,8 @@ def read_files(
             continue
         for table in tables:
             is_alone = len(files) == 1 and not others
-            if not is_alone and isinstance(table, TopRow) and not table.below.rows:
+            is_line = isinstance(table, TopRow) and not table.below.rows
+            if not is_alone and is_line and not end_pairs(table.cells):
                 notices.ignored[table.name] = "no table: it has one line"
             else:
                 found[file, table.name] = table
@@ -107,7 +109,7 @@ def _decompressed(path: Path, name: str, options: ReadOptions) -> Iterator[Path]
             with open_gzip(path) as source, plain.open("wb") as copy:
                 while block := source.read(_BLOCK_BYTES):
                     copy.write(block)
-                    options.check_memory(copy.tell(), name)
+                    options.check_memory(BYTES_READ * copy.tell(), name)
         except (InflateError, EOFError, OSError) as error:
             raise DamagedInput(f"{name} is a damaged gzip: {error}.") from error
         yield plain
@@ -253,6 +255,13 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
         sheet or path.name.partition(".")[0] for sheet, path in zip(sheets, paths, strict=True)
     ]
     folders = [str(path.parent).removeprefix(".") for path in paths]
+    previous: dict[tuple[str, str], Table] = {}
+    for key, table in zip(zip(folders, stems, strict=True), tables, strict=True):
+        same = previous.setdefault(key, table)
+        if same is not table and [*same.columns.values()] == [*table.columns.values()]:
+            raise DamagedInput(
+                f"{same.name} and {table.name} have the same rows.", steps="keep one of them"
+            )
     names = [path.name for path in paths]
     texts_of_files = {FILE: [*map(str, paths)], FILE_NAME: names, STEM: stems, FOLDER: folders}
     for column, texts in texts_of_files.items():

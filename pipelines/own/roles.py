@@ -411,7 +411,8 @@ class _RolesFinder:
     def _ignore(self, table: Table) -> None:
         """Note a table without a role.
 
-        Refuse it if it may be a list of a split, or if an option names a column that only it has.
+        Refuse it if it may be a list of a split, if its name is one of nodes or graphs, or if an option
+        names a column that only it has.
         """
         stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
         if are_parts([stem.partition(".")[0] for stem in stems]):
@@ -420,20 +421,17 @@ class _RolesFinder:
                 steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
             )
         reason = "no column with another id in each row has ids of the other tables"
+        steps = "write the id of its node, or the name of its graph or file, into each row"
+        if names.level_of(table.name) in {"node", "graph"}:
+            raise DamagedInput(f"{table.name}: {reason}.", found=table.column_list, steps=steps)
         params = self.params
         for name in (*params.label, *params.feature, params.group):
             if [other for other in self.tables if name in other.columns] == [table]:
                 raise DamagedInput(
                     f"{table.name} has the column {name!r}, but {reason}.",
                     found=table.column_list,
-                    steps="write the id of its node, or the name of its graph or file, into each row",
+                    steps=steps,
                 )
-        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
-        if are_parts([stem.partition(".")[0] for stem in stems]):
-            raise DamagedInput(
-                f"{table.name} may list the ids of a split, but its lines have several cells.",
-                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
-            )
         self.findings.notices.ignored[table.name] = reason
 
     def _refuse_ids_with_faults(self, roles: Roles, table: Table) -> None:
@@ -525,7 +523,11 @@ class _RolesFinder:
             return given if given in table.columns else ""
         used = {roles.node, *roles.ends}
         free = [name for name in table.column_names if name not in used]
-        return next(iter(names.matching(free, known_names.GRAPH_ID_NAMES)), "")
+        likely = names.matching(free, known_names.GRAPH_ID_NAMES)
+        if len(likely) > 1:
+            question = f"{table.name}: the graph of a row may be in {list_names(likely, 200)}"
+            self.questions[question] = Setting(graph=likely[0])
+        return likely[0] if likely else ""
 
 
 def _names_alike(columns: Mapping[Level, str]) -> int:
