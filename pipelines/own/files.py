@@ -85,9 +85,9 @@ def read_files(
             notices.ignored[file] = f"no table: {error.message}"
             continue
         for table in tables:
-            is_alone = len(files) == 1 and not others
-            is_line = isinstance(table, TopRow) and not table.below.rows
-            if not is_alone and is_line and not end_pairs(table.cells):
+            is_alone = len(files) == len(tables) == 1 and not others
+            has_rows = not isinstance(table, TopRow) or table.below.rows or end_pairs(table.cells)
+            if not is_alone and not has_rows:
                 notices.ignored[table.name] = "no table: it has one line"
             else:
                 found[file, table.name] = table
@@ -177,7 +177,8 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
     except (json.JSONDecodeError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         line = [*numbers, *numbers[-1:]][line - 1] if numbers else line
-        raise DamagedInput(f"{name}, line {line}: no JSON.", found=first_problem(error)) from error
+        found = getattr(error, "msg", first_problem(error))
+        raise DamagedInput(f"{name}, line {line}: no JSON.", found=found) from error
     if isinstance(rows, dict) and not any(isinstance(row, list) for row in rows.values()):
         rows = [
             {"id": key, **(row if isinstance(row, dict) else {"label": row})}
@@ -188,10 +189,12 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
             f"{name} has a list for each of {len(rows):,} names, and is no table.",
             steps="write a row for each name, or move the file elsewhere",
         )
-    is_table = isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)
-    if not is_table or len(numbers) not in {0, len(rows)}:
+    are_objects = [isinstance(row, dict) for row in rows] if isinstance(rows, list) else [False]
+    if not are_objects or not all(are_objects) or len(numbers) not in {0, len(rows)}:
+        line = next((n for n, is_one in zip(numbers, are_objects, strict=False) if not is_one), 1)
+        where = f", line {line}: no object" if numbers else " has no list of objects"
         raise NoTable(
-            f"{name} has no list of objects, such as [{{'source': 0, 'target': 1}}].",
+            f"{name}{where}, such as [{{'source': 0, 'target': 1}}].",
             steps=f"write it with pandas: frame.to_json({name!r}, orient='records')",
         )
     facts = {"row_word": "line", "lines": np.array(numbers)} if is_lines else ROWS_FROM_0

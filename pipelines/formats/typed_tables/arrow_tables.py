@@ -6,12 +6,11 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pandas as pd
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import first_problem
 from kmip_data.runtime.extras import require_extra
 
@@ -23,18 +22,6 @@ ARROW_SUFFIXES = (*_PARQUET, ".arrow", ".feather", ".ipc")
 _ARROW_MAGIC = b"ARROW1"  #: begins a file, and not a stream
 #: Name that pandas writes for an index without one.
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
-#: Methods with which libraries exchange tables, in order of preference.
-_PROTOCOLS = ("__arrow_c_stream__", "__dataframe__")
-
-
-class ArrowTable(Protocol):
-    """Table of polars, pyarrow or another library that exports its columns."""
-
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """Return the columns as a stream of Arrow."""
-        ...
-
-
 CheckMemory = Callable[[int, str], None]  #: takes the bytes that reading needs, and the file's name
 
 
@@ -133,46 +120,3 @@ def _frame_of_arrow(table: Any) -> pd.DataFrame:
     numbers = [name for name in unnamed if frame[name].dtype.kind in "iu"]
     frame = frame.drop(columns=numbers)
     return frame.set_axis(["index" if name in unnamed[:1] else name for name in frame], axis=1)
-
-
-def with_index_columns(frame: pd.DataFrame, *, may_have_ids: bool) -> pd.DataFrame:
-    """Return a frame of pandas with its index as columns, unless the index numbers the rows.
-
-    Integers without a name are ids only of rows that ``may_have_ids``, and if they are distinct:
-    frames that were filtered, sorted or joined have other numbers than 0, 1, 2, ….
-    """
-    existing = [name for name in frame.index.names if name in frame.columns]
-    if existing:
-        frame = frame.reset_index(level=existing, drop=True)
-    index = frame.index
-    are_numbers = [*index.names] == [None] and index.dtype.kind in "iu"
-    has_ids = may_have_ids and index.is_unique and not np.array_equal(index, range(len(index)))
-    return frame.reset_index(drop=are_numbers and not has_ids)
-
-
-def is_frame(value: object) -> bool:
-    """True for a table of pandas, polars, pyarrow, or another library that offers its columns."""
-    return isinstance(value, pd.DataFrame) or any(hasattr(value, name) for name in _PROTOCOLS)
-
-
-def as_pandas(frame: Any) -> pd.DataFrame:
-    """Return a table of any library as one of pandas.
-
-    Raises ``UsageError`` for anything else, ``MissingExtra`` without pyarrow, unless it is of pandas.
-    """
-    if isinstance(frame, pd.DataFrame):
-        return frame
-    if not is_frame(frame):
-        raise UsageError(
-            f"A {type(frame).__name__} is not a table.",
-            expected="a frame of pandas, polars or another library",
-            steps="pandas.DataFrame(table)",
-        )
-    require_extra("parquet", f"A table of {type(frame).__module__.partition('.')[0]}")
-    if hasattr(frame, _PROTOCOLS[0]):
-        from pyarrow import table
-
-        return _frame_of_arrow(table(frame))
-    from pyarrow.interchange import from_dataframe
-
-    return _frame_of_arrow(from_dataframe(frame))

@@ -96,7 +96,7 @@ def test_each_cell_of_a_merged_range_has_its_value(tmp_path: Path) -> None:
 def test_rows_are_numbered_as_in_the_sheet(tmp_path: Path) -> None:
     rows = [["edges"], ["source", "target"], ["a", "b"], [None, None], ["b", None]]
     write_workbook(tmp_path / "edges.xlsx", Links=rows)
-    with pytest.raises(DamagedInput, match=r"edges\.xlsx, sheet Links, row 5: 'target' is empty"):
+    with pytest.raises(DamagedInput, match=r"edges\.xlsx, Links, row 5: 'target'"):
         read_files(tmp_path)
 
 
@@ -118,7 +118,7 @@ def test_sheets_of_a_workbook_are_the_files_of_a_folder(tmp_path: Path) -> None:
 def test_a_hidden_sheet_is_said(tmp_path: Path) -> None:
     write_workbook(tmp_path / "a.xlsx", hidden="Links", Links=[["source", "target"], [0, 1]], A=[])
     warnings = read_files(tmp_path).files["warnings"]
-    assert "a.xlsx, sheet Links is hidden, and is read like the others" in warnings
+    assert any(line.startswith("a.xlsx, Links is hidden") for line in warnings)
 
 
 def write_open_document(path: Path, cells: str) -> Path:
@@ -227,10 +227,10 @@ def test_an_empty_text_is_the_value_of_a_formula(tmp_path: Path) -> None:
 def test_molecules_of_a_workbook_are_read(tmp_path: Path) -> None:
     pytest.importorskip("rdkit", reason="rdkit (extra chem) is not installed")
     molecules = [["SMILES", "label"], ["CCO", 1], ["C=O", 0]]
-    write_workbook(tmp_path / "a.xlsx", Notes=[["by", "on"], ["me", "Monday"]], Drugs=molecules)
+    write_workbook(tmp_path / "a.xlsx", Notes=[["by me"]], Drugs=molecules)
     found = read_files(tmp_path)
     assert [record.num_nodes for record in found.records] == [3, 2]
-    assert "a.xlsx, sheet Notes: another sheet has the molecules" in found.files["ignored"]
+    assert any(line.startswith("a.xlsx, Notes: ") for line in found.files["ignored"])
 
 
 def test_a_workbook_that_pandas_writes_is_its_frame(tmp_path: Path) -> None:

@@ -103,7 +103,6 @@ def test_both_parsers_give_the_same_table(seed):
     [
         ("1,5 2,5\n3,5 4,5\n", " ", 2),
         ("   0   1\n   1   2\n", " ", 2),
-        ("0\t1 2 3\n1\t4 5 6\n", "\t", 2),
         ('sep=;\nid;b\n1;"2,3"\n', ";", 2),
         ('id\tsize\n1\t"12 inch\n2\t"13 inch\n', "\t", 2),
         ("id,x\n1,2\n,,\n,,\n", ",", 2),
@@ -175,7 +174,6 @@ def test_ids_of_another_table_tell_names_from_edges(tmp_path, first):
         ('id,x\n1,2\n3,"4\n5,6\n', "table.csv, line 3: a quote does not end"),
         ("id,x\n1,2\n#3,4\n", "table.csv, line 3: a comment with as many cells as a row."),
         ("id,x\n1,tas\udce9\n", "table.csv, line 2: the text is not in utf-8."),
-        ("0 1 {'w': 1}\n1 2 {'w': 2}\n", "table.csv, line 1: a dictionary"),
         ("", "table.csv is empty."),
         ("\0\1\2", "table.csv is no delimited text."),
     ],
