@@ -37,7 +37,8 @@ _NAMING_PARAMETERS = {
 def recognises(heads: Mapping[str, bytes], _: GraphParams) -> bool:
     """True if all files may be texts, or one has a suffix of tables."""
     are_texts = all(b"\0" not in head and not head.startswith(b"<") for head in heads.values())
-    return are_texts or any(Path(name).suffix.lower() in READERS for name in heads)
+    names = (name.lower().removesuffix(".gz") for name in heads)
+    return are_texts or any(Path(name).suffix in READERS for name in names)
 
 
 def read(

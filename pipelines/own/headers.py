@@ -107,6 +107,8 @@ def name_columns(
             has_names = False
         elif has_names is None and _has_ids_of(top.below, known_tables):
             has_names = True
+        elif len(top.cells) == 1 and known_tables:  # nothing that the other tables lack
+            has_names = False
         elif has_names is None:
             has_names = len(top.cells) > 1 and not _occurs(top.cells, top.below)
             question = (

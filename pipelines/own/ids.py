@@ -50,13 +50,18 @@ class Ids:
         """Distinct ids in the order of the rows, without missing ones."""
         return pc.drop_null(pc.unique(self.cells))
 
-    @cached_property
+    @property
     def is_key(self) -> bool:
         """True if all ids differ and none is missing."""
-        head = self.cells[:_SAMPLED_ROWS]
-        if self.cells.null_count or len(pc.unique(head)) < len(head):
+        return not self.cells.null_count and self.differ
+
+    @cached_property
+    def differ(self) -> bool:
+        """True if all ids differ that are not missing."""
+        head = pc.drop_null(self.cells[:_SAMPLED_ROWS])
+        if len(pc.unique(head)) < len(head):
             return False
-        return bool(len(self.distinct) == len(self.cells) > 0)
+        return bool(len(self.distinct) == len(self.cells) - self.cells.null_count > 0)
 
     @cached_property
     def are_numbers(self) -> bool:

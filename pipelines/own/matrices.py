@@ -25,7 +25,7 @@ from kmip_data.pipelines.own.columns.facts import TableFacts
 from kmip_data.pipelines.own.joined import concatenated
 from kmip_data.pipelines.own.networks import GRAPH, NODE
 from kmip_data.pipelines.own.roles import Roles, find_roles, with_tables
-from kmip_data.pipelines.own.table import FILE, FILE_NAME, STEM, Table
+from kmip_data.pipelines.own.table import STEM, Table, names_of_file
 
 #: Rows and columns from which numbers without names are a matrix; three may be edges with a weight.
 _MIN_UNNAMED = 4
@@ -57,6 +57,10 @@ def find_matrices(
         if (matrix := _matrix_of(table, params, is_alone=len(tables) == 1))
     }
     if any(matrix.has_names or len(matrix.ids) >= _MIN_UNNAMED for matrix in found.values()):
+        unnamed = [tables[file].name for file, matrix in found.items() if not matrix.has_names]
+        if unnamed:
+            others = f", as are {len(unnamed) - 1:,} others" if unnamed[1:] else ""
+            notices.warnings.append(f"{unnamed[0]} is read as an adjacency matrix{others}")
         return found
     for file, matrix in found.items():
         has_loops = np.diagonal(matrix.weights).any()
@@ -116,11 +120,11 @@ def roles_of_matrices(
     parts: dict[Level, list[dict[str, pa.Array]]] = {"graph": [], "node": [], "edge": []}
     for (file, table), matrix in matrices.items():
         path = PurePosixPath(file)
-        stem = table.partition(f"{path.name}, ")[2] or path.name.partition(".")[0]
-        graph = str(path.parent / stem)
+        files = names_of_file(file, table.partition(f"{path.name}, ")[2])
+        graph = str(path.parent / files[STEM])
         source, target = matrix.weights.nonzero()
-        files = {GRAPH: graph, FILE: file, FILE_NAME: path.name, STEM: stem}
-        parts["graph"].append({name: pa.array([text]) for name, text in files.items()})
+        named = {GRAPH: graph, **files}
+        parts["graph"].append({name: pa.array([text]) for name, text in named.items()})
         parts["node"].append({NODE: matrix.ids, GRAPH: pa.array([graph] * len(matrix.ids))})
         parts["edge"].append(
             {

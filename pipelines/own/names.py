@@ -72,10 +72,10 @@ def tells_direction(source: str, target: str) -> bool:
 def are_alike(first: str, second: str) -> bool:
     """True for two names of the same thing: with a common word that is none of ids, or of one letter.
 
-    >>> are_alike("stop_a_id", "stop_b_id"), are_alike("u", "v"), are_alike("user_id", "film_id")
+    >>> are_alike("node a", "node b"), are_alike("u", "v"), are_alike("user_id", "film_id")
     (True, True, False)
     """
-    common = {*words(first)} & {*words(second)} - _ID_WORDS
+    common = {*words(first)} & {*words(second)} - (_ID_WORDS - {"node", "vertex"})
     return bool(common) or tells_direction(first, second) or len(first) == len(second) == 1
 
 

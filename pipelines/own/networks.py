@@ -14,10 +14,9 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own.graphs import UNDIRECTED
 from kmip_data.pipelines.own.roles import Roles
 from kmip_data.pipelines.own.table import (
-    FILE,
-    FILE_NAME,
-    STEM,
+    FILE_COLUMNS,
     Table,
+    names_of_file,
     table_of_arrays,
     table_of_rows,
 )
@@ -74,7 +73,7 @@ class Networks:
 
     def __init__(self) -> None:
         self._rows: dict[Level, AttributeRows] = {
-            "graph": AttributeRows("graph", GRAPH, FILE, FILE_NAME, STEM),
+            "graph": AttributeRows("graph", GRAPH, *FILE_COLUMNS),
             "node": AttributeRows("node", GRAPH, NODE),
             "edge": AttributeRows("edge", GRAPH, SOURCE, TARGET, UNDIRECTED),
         }
@@ -86,25 +85,24 @@ class Networks:
 
         ``names`` replace the ids of its nodes.
         """
-        path = PurePosixPath(file.removesuffix(".gz"))
-        key, location = str(path.with_suffix("")), file
+        key = str(PurePosixPath(file.removesuffix(".gz")).with_suffix(""))
+        location = file
         if number:
             key += f"/{number}"
             location += f", graph {number} (from 0)"
-        names = names or {node: str(node) for node in graph}
+        node_names = names or {node: str(node) for node in graph}
         data = dict(graph.graph)
         node_defaults = data.pop("node_default", {})
         edge_defaults = data.pop("edge_default", {})
         if data.get("mode") == "static":  # an attribute of GEXF
             del data["mode"]
 
-        stem = path.name.partition(".")[0]
-        self._rows["graph"].add(location, key, data, key, file, path.name, stem)
+        self._rows["graph"].add(location, key, data, key, *names_of_file(file).values())
         for node, data in graph.nodes(data=True):
-            self._rows["node"].add(location, node, node_defaults | data, key, names[node])
+            self._rows["node"].add(location, node, node_defaults | data, key, node_names[node])
         is_undirected = not graph.is_directed()
         for source, target, data in _edges(graph):
-            ends = (names[source], names[target])
+            ends = (node_names[source], node_names[target])
             row = f"from {source} to {target}"
             self._rows["edge"].add(location, row, edge_defaults | data, key, *ends, is_undirected)
 

@@ -24,7 +24,6 @@ from kmip_data.pipelines.own.ids import (
     Ids,
     IdsOfTables,
     positions_in,
-    row_numbers,
 )
 from kmip_data.pipelines.own.table import FILE, FILE_COLUMNS, STEM, Table
 
@@ -44,7 +43,6 @@ class Reading:
     node: str  #: column of ids, or how the rows of the nodes are numbered
     columns: Mapping[str, int]  #: column of the edges with ids -> number of different ones
     graph_columns: Ends = ("", "")  #: columns of edges and nodes with the graph of a row
-    is_complete: bool = True  #: False if only half of the rows fit
 
     @property
     def has_rows(self) -> bool:
@@ -64,9 +62,16 @@ class Reading:
         return names.is_id_name(self.node) or is_in_end
 
     @property
+    def likely_ends(self) -> Ends:
+        """The two columns with most different ids, in the order of the table."""
+        first, second, *_ = sorted(self.columns, key=self.columns.__getitem__, reverse=True)
+        order = self.edges.column_names.index
+        return (first, second) if order(first) < order(second) else (second, first)
+
+    @property
     def support(self) -> int:
-        """Number of different ids in the second column of the two with most."""
-        return sorted(self.columns.values())[-2]
+        """Number of different ids that each of the likely ends has at least."""
+        return min(self.columns[name] for name in self.likely_ends)
 
     @property
     def fraction(self) -> float:
@@ -84,7 +89,7 @@ class Reading:
             names.level_of(self.nodes.name) == "node"
         )
         is_known = bool(names.matching([self.node], known_names.NODE_ID_NAMES))
-        return tells_ends, has_words, self.has_ids, is_known, self.graph_columns == ("", "")
+        return tells_ends, has_words, self.has_ids, is_known, self.graph_columns != ("", "")
 
 
 class Readings:
@@ -107,9 +112,6 @@ class Readings:
                 rows = [*self._readings_of_rows(edges, nodes, found)]
                 if any(reading.has_ids for reading in found):
                     rows = []
-                # A column of the numbers of the rows, in order, is a feature unless its name is one of ids.
-                if rows:
-                    found = [reading for reading in found if not self._counts_rows(reading)]
                 if not found:
                     within = [*self._readings_within_graphs(edges, nodes)]
                     linked = [r for r in within if r.graph_columns[0] == r.graph_columns[1]]
@@ -119,10 +121,6 @@ class Readings:
                         rows = []
                     rows = linked or within or rows
                 yield from [*found, *rows]
-
-    def _counts_rows(self, reading: Reading) -> bool:
-        cells = self.ids.of(reading.nodes, reading.node).cells
-        return any(cells.equals(row_numbers(len(cells), first)) for first in (0, 1))
 
     def free(self, table: Table, labelled: Table | None = None) -> list[str]:
         """Return the columns to which no option gives another use; labels are those of ``labelled``."""
@@ -169,11 +167,11 @@ class Readings:
                 continue
             columns = {
                 end: len(self.ids.of(edges, end).distinct)
-                for end in self.free(edges)[:COMPARED_COLUMNS]
+                for end in self.free(edges, nodes)[:COMPARED_COLUMNS]
                 if ids.nearly_covers(self.ids.of(edges, end))
             }
             if len(columns) > 1:
-                yield Reading(edges, nodes, name, columns, is_complete=False)
+                yield Reading(edges, nodes, name, columns)
 
     def _columns_in(self, key: Ids, edges: Table) -> dict[str, int]:
         """Return the columns of the edges that lie in a key, with the number of its ids in each."""
@@ -181,9 +179,11 @@ class Readings:
         told = names.end_pairs(edges.column_names)
         if not given and len(told) == 1:
             given = [*told[0]]
-        # A column that both tables have, and that is no key, links their rows: it names graphs.
-        links = {*key.table.columns} - {key.name} if key.table.has_names else set()
-        free = [name for name in self.free(edges, key.table) if name not in {*given, *links}]
+        free = [
+            name
+            for name in self.free(edges, key.table)
+            if name not in given and not self._links(key, edges, name)
+        ]
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)
@@ -197,6 +197,13 @@ class Readings:
             least = 0
         return {name: count for name, count in columns.items() if name in given or count >= least}
 
+    def _links(self, key: Ids, edges: Table, name: str) -> bool:
+        """True for a column of both tables that links their rows, and is no key: it names graphs."""
+        is_shared = key.table.has_names and name != key.name and name in key.table.columns
+        return (
+            is_shared and self.ids.of(key.table, name).covered(self.ids.of(edges, name)) is not None
+        )
+
     def _readings_of_rows(
         self, edges: Table, nodes: Table, found: Sequence[Reading]
     ) -> Iterator[Reading]:
@@ -208,8 +215,9 @@ class Readings:
         pairs |= {*names.end_pairs(edges.column_names)}
         if self.params.source and self.params.target:
             pairs = {(self.params.source, self.params.target)}
-        if not pairs and len(edges.column_names) == 2 and not found:
-            pairs = {tuple(edges.column_names)}
+        links = {*nodes.column_names} if nodes.has_names else set()
+        if len(edges.column_names) == 2 and not found and links.isdisjoint(edges.columns):
+            pairs = pairs or {tuple(edges.column_names)}
         for pair in pairs:
             ends = [self.ids.of(edges, name) for name in pair]
             if not all(end.are_numbers and len(end.distinct) for end in ends):
@@ -280,7 +288,7 @@ class Readings:
             if len(np.unique(keys)) < len(keys):
                 continue
             columns = {}
-            for end in self.free(edges)[:COMPARED_COLUMNS]:
+            for end in self.free(edges, nodes)[:COMPARED_COLUMNS]:
                 if end in link:
                     continue
                 codes = positions_in(ids.distinct, self.ids.of(edges, end).cells)

@@ -119,11 +119,11 @@ class _RolesFinder:
 
     def find(self) -> Roles:
         readings = [*self.readings]
-        readings = [reading for reading in readings if reading.is_complete] or readings
-        self._refuse_two_kinds(readings)
         if readings:
             roles, used = self._roles_of(self._best(readings), readings)
         else:
+            for table in self.tables:
+                self._refuse_two_kinds(table, table.column_names[:COMPARED_COLUMNS])
             roles = self._edges_alone()
             used = [roles.edges]
         others = [table for table in self.tables if all(table is not other for other in used)]
@@ -137,12 +137,14 @@ class _RolesFinder:
     def _best(self, readings: Sequence[Reading]) -> Reading:
         """Return the likeliest reading; ask if another one is as likely.
 
-        Ends have many different ids, and the rows of edges are no nodes, as those of nodes are no graphs.
+        Ends have many different ids, of which none is unknown, and no edge is a node, as no node is a
+        graph.
         """
         support = max(reading.support for reading in readings)
         likely = [reading for reading in readings if reading.support >= _SIMILAR * support]
         nodes = {reading.nodes for reading in likely}
         likely = [reading for reading in likely if reading.edges not in nodes] or likely
+        likely = [*filter(self._is_complete, likely)] or likely
         rank = max(reading.rank for reading in likely)
         likeliest = [reading for reading in likely if reading.rank == rank]
         best = max(likeliest, key=lambda reading: (reading.fraction, reading.has_rows))
@@ -161,7 +163,20 @@ class _RolesFinder:
             ]
             question = f"{best.edges.name}: its ends may be ids in {', or '.join(shown)}"
             self.questions[question] = Setting(node=best.node)
+        ids = names.matching(self.readings.keys(best.nodes), known_names.NODE_ID_NAMES)
+        ids = [name for name in ids if self.ids.of(best.nodes, name).are_numbers]
+        if best.has_rows and ids and not (rivals or self.params.node):
+            question = f"{best.edges.name}: its ends are no ids in {ids[0]!r} of {best.nodes.name}"
+            self.questions[f"{question}, but may be its rows"] = Setting(node=best.node)
         return best
+
+    def _is_complete(self, reading: Reading) -> bool:
+        """True if all ends are ids of nodes."""
+        if reading.has_rows or any(reading.graph_columns):
+            return True
+        key = self.ids.of(reading.nodes, reading.node)
+        ends = (self.ids.of(reading.edges, name).cells for name in reading.likely_ends)
+        return all((key.positions(cells) >= 0).all() for cells in ends)
 
     def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
         """True if two tables have the same ids: columns of the same nodes."""
@@ -170,27 +185,21 @@ class _RolesFinder:
         one, other = (self.ids.of(reading.nodes, reading.node) for reading in (first, second))
         return bool((one.positions(other.cells) >= 0).all())
 
-    def _refuse_two_kinds(self, readings: Sequence[Reading]) -> None:
+    def _refuse_two_kinds(self, edges: Table, columns: Sequence[str]) -> None:
         """Refuse edges whose ends are keys of two tables: user 1 is not film 1.
 
         A column belongs to the tables with a key of its name and values, or else of its values.
         """
-        columns: dict[Table, dict[str, None]] = {}
-        for reading in readings:
-            columns.setdefault(reading.edges, {}).update(dict.fromkeys(reading.columns))
-        if not readings:
-            columns = {table: dict.fromkeys(table.column_names) for table in self.tables}
-        for edges, ends in columns.items():
-            owners = {name: self._owners(edges, name) for name in [*ends][:COMPARED_COLUMNS]}
-            for first, second in combinations(owners, 2):
-                kinds = owners[first] + owners[second]
-                if owners[first] and owners[second] and len({*kinds}) == len(kinds):
-                    raise DamagedInput(
-                        f"{edges.name} joins two kinds of nodes: {first!r} and {second!r} have ids of "
-                        f"{list_names([table.name for table in kinds])}.",
-                        steps="make the ids of the kinds different in all tables, in pandas table['user'] "
-                        "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
-                    )
+        owners = {name: self._owners(edges, name) for name in columns}
+        for first, second in combinations(owners, 2):
+            kinds = owners[first] + owners[second]
+            if owners[first] and owners[second] and len({*kinds}) == len(kinds):
+                raise DamagedInput(
+                    f"{edges.name} joins two kinds of nodes: {first!r} and {second!r} have ids of "
+                    f"{list_names([table.name for table in kinds])}.",
+                    steps="make the ids of the kinds different in all tables, in pandas table['user'] "
+                    "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
+                )
 
     def _owners(self, edges: Table, name: str) -> list[Table]:
         """Return the other tables with a key that a column of the edges lies in."""
@@ -210,6 +219,8 @@ class _RolesFinder:
             is_new = all(other.edges is not table for table, _ in parts)
             if is_alike and is_new and len(other.columns) == 2 and not any(best.graph_columns):
                 parts.append((other.edges, self._ends_of(other)))
+        for table, pair in parts:
+            self._refuse_two_kinds(table, pair)
         edges, ends = parts[0]
         used = [best.nodes, *(table for table, _ in parts)]
         if len(parts) > 1:
@@ -237,7 +248,7 @@ class _RolesFinder:
         told = [
             p for p in combinations(columns, 2) if names.tells_direction(*names.in_direction(*p))
         ]
-        likely = names.in_direction(*(told or [(columns[0], columns[1])])[0])
+        likely = names.in_direction(*(told or [reading.likely_ends])[0])
         if len(told) != 1:
             counts = [f"{name!r} has {reading.columns[name]:,} ids" for name in columns]
             question = f"{reading.edges.name} has several columns with ids of {reading.nodes.name}"
@@ -365,20 +376,41 @@ class _RolesFinder:
         return bool(first.is_key and (rows >= 0).mean() >= MIN_COVERAGE and not is_own)
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
-        """Return the roles with another table: of columns of the nodes, or of graphs."""
-        keys = self.readings.keys(table)
+        """Return the roles with another table: of columns of the nodes, or of graphs.
+
+        A row whose key is missing belongs to none.
+        """
+        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
+        if not table.has_names and are_parts([stem.partition(".")[0] for stem in stems]):
+            raise DamagedInput(
+                f"{table.name} may list the ids of a split, but its lines have several cells.",
+                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
+            )
+        ids_of = {name: self.ids.of(table, name) for name in self.readings.free(table)}
+        keys = [name for name, ids in ids_of.items() if ids.differ and not ids.are_fractions]
         graphs = [found for key in keys if (found := self._graph_columns(roles, table, key))]
-        is_named = any(found["graph"] in _names(roles) for found in graphs)
+        has_graphs = any(
+            found["graph"] in _names(roles)
+            or all(
+                len(self.ids.of(roles.tables[level], name).distinct) == table.rows
+                for level, name in found.items()
+                if level != "graph"
+            )
+            for found in graphs
+        )
         nodes = roles.nodes
-        if nodes is not None and roles.first_row is None and not is_named:
+        if nodes is not None and roles.first_row is None and not has_graphs:
             ids = self.ids.of(nodes, roles.node)
             for key in keys:
                 if ids.is_key and ids.covered(self.ids.of(table, key)) is not None:
                     return replace(roles, nodes=self._with_columns(nodes, table, key, ids))
         if roles.graphs is not None:
             for key in keys:
-                if ids := self._names_of_graphs(roles, self.ids.of(table, key)):
-                    return replace(roles, graphs=self._with_columns(roles.graphs, table, key, ids))
+                graph_ids = self._names_of_graphs(roles, self.ids.of(table, key))
+                if graph_ids:
+                    return replace(
+                        roles, graphs=self._with_columns(roles.graphs, table, key, graph_ids)
+                    )
         elif graphs:
             return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
         self._refuse_ids_with_faults(roles, table)
@@ -411,15 +443,8 @@ class _RolesFinder:
     def _ignore(self, table: Table) -> None:
         """Note a table without a role.
 
-        Refuse it if it may be a list of a split, if its name is one of nodes or graphs, or if an option
-        names a column that only it has.
+        Refuse it if its name is one of nodes or graphs, or if an option names a column that only it has.
         """
-        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
-        if are_parts([stem.partition(".")[0] for stem in stems]):
-            raise DamagedInput(
-                f"{table.name} may list the ids of a split, but its lines have several cells.",
-                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
-            )
         reason = "no column with another id in each row has ids of the other tables"
         steps = "write the id of its node, or the name of its graph or file, into each row"
         if names.level_of(table.name) in {"node", "graph"}:
@@ -517,17 +542,17 @@ class _RolesFinder:
         return replace(roles, graph_columns=columns, ids=self.ids)
 
     def _graph_column_by_name(self, roles: Roles, table: Table) -> str:
-        """Return the given column with the graph of each row, or the first with a known name."""
+        """Return the given column with the graph of each row, or the one with a known name."""
         given = STEM if self.params.graph == "file" else self.params.graph
         if given:
             return given if given in table.columns else ""
         used = {roles.node, *roles.ends}
         free = [name for name in table.column_names if name not in used]
-        likely = names.matching(free, known_names.GRAPH_ID_NAMES)
-        if len(likely) > 1:
-            question = f"{table.name}: the graph of a row may be in {list_names(likely, 200)}"
-            self.questions[question] = Setting(graph=likely[0])
-        return likely[0] if likely else ""
+        known = names.matching(free, known_names.GRAPH_ID_NAMES)
+        if len(known) > 1:
+            question = f"{table.name}: the graph of a row may be in {list_names(known)}"
+            self.questions[question] = Setting(graph=known[0])
+        return known[0] if known else ""
 
 
 def _names_alike(columns: Mapping[Level, str]) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from pathlib import PurePosixPath
 from typing import Any, SupportsInt
 
 import numpy as np
@@ -18,11 +19,10 @@ from kmip_data.errors import DamagedInput, Step
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.text import list_names
 
-#: Column of a table of several files -> what it has of each row's file: its path, its name without
-#: suffix, and the folders above it. No column of a user begins with this letter.
-FILE, STEM, FOLDER = "\0file", "\0stem", "\0folder"
-FILE_NAME = "\0name"  #: column with the name of each row's file
-FILE_COLUMNS = (STEM, FILE_NAME, FILE)  #: columns by which other tables may name a file
+#: Column of a table of several files -> what it has of each row's file: its path, its name, this without
+#: suffix, what is before "_" in it, and the folders above. No column of a user begins with this letter.
+FILE, FILE_NAME, STEM, SUBJECT, FOLDER = "\0file", "\0name", "\0stem", "\0subject", "\0folder"
+FILE_COLUMNS = (STEM, FILE_NAME, FILE, SUBJECT, FOLDER)  #: in the order in which ids are looked for
 _ARROW = (pa.Array, pa.ChunkedArray)
 
 
@@ -89,6 +89,19 @@ class Table:
         if not pa.types.is_string(cells.type):
             cells = pc.cast(cells, pa.string())
         return [text or "" for text in cells.to_pylist()]
+
+
+def names_of_file(file: str, sheet: str = "") -> dict[str, str]:
+    """Return the names of a file by column; a sheet of a workbook is called by its own.
+
+    >>> names_of_file("rest/sub-01_run.csv")[SUBJECT]
+    'sub-01'
+    """
+    path = PurePosixPath(file)
+    stem = sheet or path.name.partition(".")[0]
+    folder = str(path.parent).removeprefix(".")
+    names = (stem, path.name, file, stem.partition("_")[0], folder)
+    return dict(zip(FILE_COLUMNS, names, strict=True))
 
 
 def table_of_rows(

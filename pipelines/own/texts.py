@@ -262,7 +262,7 @@ def _find_separator(lines: Sequence[str], name: str) -> str:
         return BLANKS
     if {"\t", BLANKS} <= fitting.keys():
         by_tabs, by_blanks = (len(fitting[separator][0]) for separator in ("\t", BLANKS))
-        if by_tabs < by_blanks:
+        if 2 == by_tabs < by_blanks:
             raise DamagedInput(
                 f"{name}: a line has {by_tabs} cells between tabs, and {by_blanks} between tabs and blanks.",
                 found=lines[0][:80],

@@ -210,7 +210,7 @@ class TableFacts:
         for name in self.table.column_names:
             cells = self.table.columns[name]
             if pa.types.is_string(cells.type) and name not in self.params.ignore:
-                signs.add(shown_sign(_without(cells, MISSING)))
+                signs.add(shown_sign(without(cells, MISSING)))
         signs.discard(None)
         return signs.pop() if len(signs) == 1 else None
 
@@ -238,7 +238,7 @@ class TableFacts:
             return self._of_numbers(facts, readings, words)
         if values:
             facts = replace(facts, are_words_given=True)
-        filled = replace(facts, cells=_without(cells, (MISSING | words) - values))
+        filled = replace(facts, cells=without(cells, (MISSING | words) - values))
         if categories:
             return filled
         if readings := read_numbers(filled.cells):
@@ -262,7 +262,7 @@ class TableFacts:
         # 3. Among texts, the user or a description says what is missing.
         if values or filled.cells.null_count == cells.null_count:
             return filled
-        return replace(facts, cells=_without(cells, words))
+        return replace(facts, cells=without(cells, words))
 
     def _of_numbers(
         self, facts: ColumnFacts, readings: Readings, missing: Collection[str]
@@ -283,7 +283,7 @@ class TableFacts:
         return replace(facts, numbers=numbers, sign=sign, open_number=open_number)
 
 
-def _without(texts: pa.Array, words: Collection[str]) -> pa.Array:
+def without(texts: pa.Array, words: Collection[str]) -> pa.Array:
     """Return texts (R,) with null for some words."""
     is_word = pc.is_in(texts, pa.array([*words], pa.string()))
     return pc.if_else(is_word, pa.scalar(None, pa.string()), texts)

@@ -12,6 +12,7 @@ from kmip_data.arrays import Bools
 from kmip_data.columns.column_roles import Use
 from kmip_data.columns.labels import NO_CLASS, mask_changed_by_float32
 from kmip_data.errors import Setting
+from kmip_data.pipelines.own.columns.numbers import all_match
 from kmip_data.pipelines.own.columns.parts import codes_of_parts
 from kmip_data.pipelines.own.columns.uses import Candidate, has_lists
 
@@ -37,10 +38,14 @@ def _open_sign(column: Candidate) -> Question | None:
     number = column.facts.open_number
     if not number:
         return None
+    # A fixed number of decimals shows the sign in all numbers, and thousands in large ones.
+    mark = "," if "," in number else "."
+    are_decimals = all_match(column.facts.cells, re.escape(mark))
+    sign = mark if are_decimals else {",": ".", ".": ","}[mark]
     return Question(
         f"{column.locate(column.facts.row_of(number), repr(number))}. Is its sign a decimal point or a "
         f"decimal comma? {Setting(decimal='.')} for a point, {Setting(decimal=',')} for a comma",
-        Setting(decimal="." if "," in number else ","),
+        Setting(decimal=sign),
     )
 
 
@@ -84,7 +89,9 @@ def _open_words(column: Candidate) -> Question | None:
     rows = int(np.isin(column.facts.as_texts(), words).sum())
     listed = " and ".join(map(repr, words))
     question = f"{column.table.name}: {column.name!r} has {listed} in {rows:,} rows"
-    is_value = column.use != "label" or not {"None", "none"}.isdisjoint(words)
+    # The sign - is more likely a class next to +, and None one next to others.
+    values = {"None", "none", *(["-"] if "+" in column.facts.texts else [])}
+    is_value = column.use != "label" or not values.isdisjoint(words)
     return _missing_or(column, question, "text", words, is_value=is_value)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from kmip_data.errors import Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Attributes, Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.own.columns.facts import ColumnFacts, TableFacts
+from kmip_data.pipelines.own.columns.facts import MISSING, ColumnFacts, TableFacts, without
 from kmip_data.pipelines.own.columns.features import codes_of_values
 from kmip_data.pipelines.own.columns.uses import Candidate, are_names
 from kmip_data.pipelines.own.names import matching, normalized
@@ -71,8 +72,13 @@ def find_targets(
 def _reason_against(
     facts: ColumnFacts, level: Level, graphs: ColumnFacts | None, options: ReadOptions
 ) -> str:
-    """Return why a column is not the target unless it is named as such; empty if it may be."""
+    """Return why a column is not the target unless it is named as such; empty if it may be.
+
+    A word for a missing value names nothing, even if the user says that it is a text.
+    """
     setting = Setting(label=facts.name)
+    if facts.numbers is None:
+        facts = replace(facts, cells=without(facts.cells, MISSING))
     few = facts.filled <= _FEW * len(facts.cells)
     may_be_whole = options.params.task is None and (few or normalized(facts.name) == "label")
     if not facts.filled:

@@ -24,6 +24,7 @@ _NAMED_FRACTION = 0.9  #: fraction of distinct values above which texts are name
 _NAMED_FRACTION_OF_GRAPHS = 0.99  #: the same for values that are distinct within each graph
 _LONG_TEXT = 60
 _LIST = r"^\[?[0-9]+(?:[,; ] ?[0-9]+)*\]?$"
+_SEVERAL = "[0-9][,; ]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,10 +173,10 @@ def _lists(column: Candidate) -> Vote | None:
 
 def has_lists(column: Candidate) -> bool:
     """True for lists of whole numbers, such as ``8,37,255``, that differ in nearly every row."""
-    if not are_names(column.facts, column.graphs):
-        return False
+    are_named = are_names(column.facts, column.graphs)
     texts = column.facts.coded.dictionary
-    return all_match(texts, _LIST) and not all_match(texts, "^[0-9]*$")
+    has_several = are_named and pc.any(pc.match_substring_regex(texts, _SEVERAL)).as_py()
+    return bool(has_several) and all_match(texts, _LIST)
 
 
 def _names(column: Candidate) -> Vote | None:

@@ -168,9 +168,9 @@ def test_both_answers_about_a_word_are_read(word, of_texts):
 
 AMBIGUOUS = ["1,234", "5,678", "2,500", "1,100"]
 ASKED = {
-    "sign with commas": ({"c": AMBIGUOUS}, ",", "decimal", "."),
+    "sign with commas": ({"c": AMBIGUOUS}, ",", "decimal", ","),
     "sign with points and semicolons": (
-        {"c": [text.replace(",", ".") for text in AMBIGUOUS]}, ";", "decimal", ",",
+        {"c": [text.replace(",", ".") for text in AMBIGUOUS]}, ";", "decimal", ".",
     ),
     "text among numbers": ({"c": ["1", "2", "k. A.", "4"]}, ",", "missing", "c:k. A."),
     "number with letters": ({"c": ["1", "2", "7bis", "4"]}, ",", "missing", "c:none"),
@@ -179,11 +179,15 @@ ASKED = {
     "two signs": ({"a": ["1.5", "2.5"], "b": ["0,5", "0,7"], "c": ["7,5", "2,5"]}, ";", "ignore", "a"),
     "two units": ({"c": ["800 m", "1.5 km", "20 m", "4 m"]}, ",", "missing", "c:none"),
     "sentinel": ({"c": ["1", "2", "-999", "4"]}, ",", "missing", "c:-999"),
+    "sentinel and fractions": ({"c": ["1.5", "-7.5", "-99", "4"]}, ",", "missing", "c:-99"),
     "integers": ({"c": ["1700000001", "1700000002", "3", "3"]}, ",", "ignore", "c"),
     "beyond float64": ({"c": ["9007199254740993", "0", "1", "1"]}, ",", "ignore", "c"),
     "vanishing": ({"c": ["1e-46", "2", "3", "3"]}, ",", "ignore", "c"),
     "infinite": ({"c": ["1e99", "2", "3", "3"]}, ",", "ignore", "c"),
     "-1 among classes": ({"label": ["0", "1", "-1", "2"] * 3}, ",", "missing", "label:-1"),
+    "-1 next to another class": ({"label": ["-1.0", "1.0"] * 3}, ",", "missing", "label:none"),
+    "None among classes": ({"label": ["a", "b", "None"] * 3}, ",", "missing", "label:none"),
+    "seconds": ({"c": ["1700000000.5", "1700000001.5"] * 2}, ",", "ignore", "c"),
     "NA among classes": ({"label": ["a", "b", "NA", "a"] * 3}, ",", "missing", "label:NA"),
     "y next to x": ({"x": ["1.5", "2.5", "3.5"], "y": ["0.5", "0.5", "1.5"]}, ",", "label", "none"),
     "two targets": ({"label": ["a", "b"] * 3, "class": ["c", "d"] * 3}, ",", "label", "label"),
@@ -298,8 +302,8 @@ def test_parts_groups_and_masks_have_keys():
     assert values["node/Teil_1"].tolist() == [0, 1, 2, 255]
     assert values["node/group"].tolist() == [0, 1, 0, -1]
     assert findings.attributes.masks.tolist() == [0, 1, 255, 255]
-    with pytest.raises(DamagedInput, match=r"nodes.csv, line 4: 'split' is 'dev2', not train"):
-        read({"split": ["train", "val", "dev2"]})
+    with pytest.raises(DamagedInput, match=r"nodes.csv, line 3: 'split' is 'dev2', not train"):
+        read({"split": ["train", "dev2", "x3"]})
 
 
 def describe(columns, **params):
