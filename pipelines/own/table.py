@@ -140,6 +140,8 @@ def table_of_arrays(
             cells = cells.dictionary_decode()
             categories[key] = tuple(texts)
         typed = dict(_typed_columns(key, cells))
+        if key in categories:
+            typed = {key: pc.cast(typed[key], pa.string())}
         if not typed and ignored is not None:
             ignored[key] = "lists or objects"
         columns |= typed
