@@ -7,16 +7,16 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from kmip_data.pipelines.datasets.graphs.tables.known_columns import (
+    in_direction,
+    names_give_direction,
+)
 from support.cli import kmip
 from support.graph_files import build_files, npz_bytes, write_files
 from support.own_graphs import number_folders, read_files
 
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs import edge_directions
-from kmip_data.pipelines.datasets.graphs.tables.known_columns import (
-    in_direction,
-    names_give_direction,
-)
 
 
 def test_edges_that_go_one_way_are_a_warning(tmp_path):

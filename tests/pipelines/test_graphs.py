@@ -7,6 +7,7 @@ import zipfile
 
 import numpy as np
 import pytest
+from kmip_data.pipelines.datasets.graphs.tables.read_table import read_text_file
 from support.cases import check_each
 from support.cli import expect_refusal, kmip
 from support.graph_files import (
@@ -27,7 +28,6 @@ from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs import inference
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables.read_table import read_text_file
 
 
 def test_tables_of_edges_nodes_and_graphs_are_read(tmp_path):

@@ -10,13 +10,13 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+from kmip_data.pipelines.datasets.graphs.tables import table as table_module
+from kmip_data.pipelines.datasets.graphs.tables.table import Table
 from support.cases import check_each, steps_of
 from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 
 from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.pipelines import known_names
-from kmip_data.pipelines.datasets.graphs.tables import table as table_module
-from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
 PATH = {(0, 1), (1, 2), (2, 3)}
 

@@ -9,6 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
+    as_pandas,
+    is_frame,
+    with_index_columns,
+)
+from kmip_data.pipelines.formats.typed_tables.frames import read_frames
 from support.cases import steps_of
 from support.own_graphs import read_files, write_files
 
@@ -21,12 +27,6 @@ from kmip_data.errors import (
     OutOfResources,
     UsageError,
 )
-from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
-    as_pandas,
-    is_frame,
-    with_index_columns,
-)
-from kmip_data.pipelines.formats.typed_tables.frames import read_frames
 
 EDGES = '{"source": "a", "target": "b", "w": 1.5}\n\n{"source": "b", "target": "c", "w": 2}\n'
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from kmip_data.pipelines.datasets.graphs.tables import read_table
 from support.own_graphs import read_files, write_files
 
 from kmip_data.errors import OutOfResources
-from kmip_data.pipelines.datasets.graphs.tables import read_table
 from kmip_data.pipelines.formats import delimited, typed_rows
 from kmip_data.pipelines.formats.delimited import count_cells, row_blocks
 from kmip_data.pipelines.formats.typed_rows import parse_rows

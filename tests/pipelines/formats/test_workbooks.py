@@ -16,12 +16,12 @@ import openpyxl
 import pandas as pd
 import psutil
 import pytest
+from kmip_data.pipelines.formats.typed_tables import workbook_process
+from kmip_data.pipelines.formats.typed_tables.frames import FileFrame, head_of_table, read_frames
 from support.own_graphs import read_files
 
 from kmip_data.errors import DamagedInput, OutOfResources
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
-from kmip_data.pipelines.formats.typed_tables import workbook_process
-from kmip_data.pipelines.formats.typed_tables.frames import FileFrame, head_of_table, read_frames
 
 LIMIT = 2**28
 
