@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -75,20 +76,20 @@ def read_workbook(path: Path, name: str, options: ReadOptions, notices: Notices)
         sheet.fill_merged_cells(top)
         filled = [any(cell is not None for cell in row) for row in sheet.rows]
         numbers = np.flatnonzero(filled[top:]) + top + 1
-        rows = [sheet.rows[number - 1] for number in numbers]
-        whole = partial(_table_of_rows, table, rows, numbers, notices)
-        below = _table_of_rows(table, rows[1:], numbers[1:], notices)
-        first = ["" if cell is None else str(cell).strip() for cell in rows[0]]
-        tables.append(TopRow(first, below, whole))
+        cells = [*zip_longest(*(sheet.rows[number - 1] for number in numbers))]
+        whole = partial(_table_of_cells, table, cells, numbers, notices)
+        below = [column[1:] for column in cells]
+        first = ["" if cell is None else str(cell).strip() for cell, *_ in cells]
+        tables.append(TopRow(first, _table_of_cells(table, below, numbers[1:], notices), whole))
     if not tables:
         raise DamagedInput(f"{name} has no cell.", steps="write a table into a sheet")
     return tables
 
 
-def _table_of_rows(
-    name: str, rows: Sequence[Sequence[Any]], numbers: Any, notices: Notices
+def _table_of_cells(
+    name: str, cells: Sequence[Sequence[Any]], numbers: Any, notices: Notices
 ) -> Table:
-    columns = {str(i): [*cells] for i, cells in enumerate(zip(*rows, strict=True))}
+    columns = {str(i): column for i, column in enumerate(cells)}
     facts = {"has_names": False, "row_word": "row", "lines": numbers}
     return table_of_arrays(name, columns, notices.ignored, **facts)
 
