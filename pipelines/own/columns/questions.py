@@ -89,8 +89,9 @@ def _open_words(column: Candidate) -> Question | None:
     rows = int(np.isin(column.facts.as_texts(), words).sum())
     listed = " and ".join(map(repr, words))
     question = f"{column.table.name}: {column.name!r} has {listed} in {rows:,} rows"
-    is_single = column.facts.distinct - len(words) < 2
-    is_value = column.use != "label" or is_single or not {"None", "none"}.isdisjoint(words)
+    # The sign - is more likely a class next to +, and None one next to others.
+    values = {"None", "none", *(["-"] if "+" in column.facts.texts else [])}
+    is_value = column.use != "label" or not values.isdisjoint(words)
     return _missing_or(column, question, "text", words, is_value=is_value)
 
 
