@@ -64,6 +64,11 @@ class Table:
         """Names of the columns, for messages."""
         return list_names(self.column_names, 1_000)
 
+    @property
+    def line_numbers(self) -> Array:
+        """Number or name of each row's line, (R,)."""
+        return self.lines + np.arange(self.rows) if isinstance(self.lines, int) else self.lines
+
     def location(self, row: SupportsInt) -> str:
         """Return the file and line of a row, for messages."""
         number = self.lines + int(row) if isinstance(self.lines, int) else self.lines[int(row)]

@@ -85,7 +85,7 @@ def test_the_only_target_of_tables_beside_pictures_labels_them(tmp_path):
     table = pd.DataFrame({"id": range(8), "leaf": [*"ab"] * 4})
     table.to_excel(tmp_path / "leaves.xlsx", index=False)
     done = build(tmp_path)
-    assert "the column 'leaf' of leaves.xlsx, sheet Sheet1" in done.out
+    assert "the column 'leaf' of leaves.xlsx, Sheet1" in done.out
     assert [int(item.y) for item in kmip_data.open("own")] == [0, 1] * 4
     assert kmip_data.open("own").keys[1] == "1"
 

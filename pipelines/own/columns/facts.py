@@ -154,7 +154,7 @@ class ColumnFacts:
     def of_target(self) -> ColumnFacts:
         """Return the facts of a target, whose words for a missing value are few that may name a class."""
         words = {*self.open_words} - _CLASSES
-        return replace(self, cells=_without(self.cells, words)) if words else self
+        return replace(self, cells=without(self.cells, words)) if words else self
 
     @cached_property
     def strays(self) -> tuple[str, ...]:
