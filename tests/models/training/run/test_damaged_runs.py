@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from support.builds.learnable import learnable_build, tiny_config
 from support.cases import flip_bit
 from support.cli import expect_refusal, expect_success, kmip
+from support.raises import raises
 from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Build, Home
@@ -92,7 +93,7 @@ def test_weights_with_a_flipped_bit_are_refused_and_written_again(home, build, t
 
     shutil.rmtree(run / "checkpoints")  # as of a run that was pulled
     flip_bit(run / WEIGHTS_NAME)
-    with pytest.raises(DamagedInput, match=WEIGHTS_NAME):
+    with raises(DamagedInput, naming=run / WEIGHTS_NAME):
         resume(run, home=home, quiet=True)
 
 
@@ -143,7 +144,7 @@ def test_another_shard_under_the_same_key_is_refused(home, build, tmp_path):
     shutil.copytree(other.path, data)
     run = run_of(home, "done")
     (run / RESULT_NAME).unlink()
-    with pytest.raises(CheckFailed, match="build_key"):
+    with raises(CheckFailed, naming=build.card.key):
         resume(run, home=home, quiet=True)
 
 
