@@ -189,9 +189,9 @@ def test_pooling_keeps_double_precision_and_gives_zero_without_nodes(pooling: st
 
 
 def test_unknown_names_of_models_and_backends_get_the_nearest() -> None:
-    with raises(ValidationError, naming="gps-kmip"):
+    with raises(ValidationError, naming="'gps-kmip'"):
         network(name="gps-kmop")
-    with raises(UsageError, naming="dense"):
+    with raises(UsageError, naming="'dense'"):
         network(attention={"search": "dens"})
 
 

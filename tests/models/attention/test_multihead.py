@@ -183,9 +183,9 @@ def test_repr_shows_heads_and_k() -> None:
 
 
 def test_an_unknown_backend_is_refused_when_a_layer_is_made() -> None:
-    with raises(UsageError, naming=["dens", "dense"]):
+    with raises(UsageError, naming="'dense'"):
         KMIPMultiheadAttention(E, H, 3, backend="dens")
-    with raises(UsageError, naming=["dens", "dense"]):
+    with raises(UsageError, naming="'dense'"):
         KMIPAttention(E, heads=H, key_dim=3, k=3, backend="dens")
 
 
@@ -280,7 +280,7 @@ def test_wrong_arguments_of_multihead_attention_are_named() -> None:
 
 def test_k_of_no_keys_is_refused_by_the_constructors():
     for k in (0, -1, 2.5, True):
-        with raises(UsageError, naming=("k", k)):
+        with raises(UsageError, naming=k):
             KMIPAttention(8, heads=2, key_dim=4, k=k)
-        with raises(UsageError, naming=("k", k)):
+        with raises(UsageError, naming=k):
             KMIPMultiheadAttention(8, 2, k=k)

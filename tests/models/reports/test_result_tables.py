@@ -375,5 +375,5 @@ def test_runs_and_sweeps_are_selected_by_name(tmp_path):
     runs, [notice] = read_finished_runs(select_runs(["mine"], home))
     assert runs == []
     assert "is not a finished run" in notice
-    with raises(UsageError, naming="nothing"):
+    with pytest.raises(UsageError):
         select_runs(["nothing"], home)

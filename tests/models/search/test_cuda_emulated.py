@@ -18,6 +18,7 @@ import pytest
 import torch
 from support.cases import check_each
 from support.kernels.cuda_emulator import COMPILER, EmulatedDevice
+from support.raises import raises
 from torch import Tensor
 
 from kmip_data.models.search import topk_inner_product
@@ -288,7 +289,7 @@ def test_plan_tables_are_computed_once(device, monkeypatch) -> None:
         assert ("lay_out" in device.launched) == (times == 1)
     # A recording would only copy them when it is replayed: no plan is remembered.
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
-    with pytest.raises(RuntimeError, match="plan"):
+    with raises(RuntimeError, naming="plan"):
         plan._copy_to_device(torch.device("cuda"), np.zeros(6, np.int64))
 
 

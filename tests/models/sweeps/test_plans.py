@@ -152,7 +152,7 @@ def test_every_run_is_checked_before_any_starts(tmp_path, home):
     helsinki = {"datasets": ["helsinki"]}
     cases = [
         ({"datasets": ["helsinki", "city"]}, "city"),
-        (helsinki | {"variant": "txt"}, "text"),
+        (helsinki | {"variant": "txt"}, "'text'"),
         (helsinki | {"set": ["optimizer.lr=much"]}, "much"),
         ({"datasets": ["s3dis"], "set": ["data.parameters.kk=1"]}, "kk"),
         ({"datasets": ["/nowhere/at-all"]}, "nowhere"),
@@ -175,7 +175,7 @@ def test_malformed_plan_values_are_named(tmp_path):
 
     twice = [{"name": "a"}, {"name": "a"}]
     cases = [
-        ({"modelz": ["gcn"]}, ["modelz", "models"]),
+        ({"modelz": ["gcn"]}, "'models'"),
         ({"changes": [{"name": "a", "sets": []}]}, "sets"),
         ({"set": {"lr": 1}}, "set"),
         ({"changes": twice}, "changes"),

@@ -123,7 +123,7 @@ def test_all_records_are_predicted_without_targets(home, clouds, tmp_path) -> No
     assert evaluate_predictions(every, clouds).part == "all"
     with pytest.raises(UsageError) as caught:
         evaluate("mine", dataset=bare, home=home)
-    assert caught.value.steps[0].words[:2] == ("kmip-data", "predict")
+    assert "predict" in caught.value.steps[0].words
 
 
 @pytest.mark.parametrize("sampled", [False, True])
@@ -277,9 +277,9 @@ def test_incompatible_predictions_are_refused(predictions, clouds) -> None:
         {"pred": pred / 2},
         {"key": key},
     ):
-        with raises(UsageError, naming=["test", "clouds"]):
+        with raises(UsageError, naming="test"):
             evaluate_predictions(arrays, clouds)
-    with raises(UsageError, naming=["train", "clouds"]):
+    with raises(UsageError, naming="train"):
         evaluate_predictions(predictions, clouds, split="train")
     with raises(UsageError, naming="rest"):
         predict("mine", split="rest", home=Home(Path(clouds).parents[1]))
@@ -297,12 +297,12 @@ def test_classes_of_other_names_are_refused(tmp_path, monkeypatch) -> None:
     }
     train(tiny_config(builds[""], training={"epochs": 1}), home=home, quiet=True, name="numbers")
     assert evaluate("numbers", dataset=str(builds["0123"].path), home=home).metrics
-    with raises(UsageError, naming=["'a'", 0]):
+    with raises(UsageError, naming="'a'"):
         evaluate("numbers", dataset=str(builds["abcd"].path), home=home)
     train(tiny_config(builds["abcd"], training={"epochs": 1}), home=home, quiet=True, name="mine")
     assert evaluate("mine", dataset=str(builds["abcd"].path), home=home).metrics
     for apply in (evaluate, predict):
-        with raises(UsageError, naming=["b", "'a'"]):
+        with raises(UsageError, naming="'b'"):
             apply("mine", dataset=str(builds["bcde"].path), home=home)
     monkeypatch.setattr("kmip_data.models.training.run.finished_run.is_city", lambda _: True)
     assert evaluate("mine", dataset=str(builds["bcde"].path), home=home).metrics

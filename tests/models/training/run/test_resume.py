@@ -442,7 +442,7 @@ def test_resuming_on_other_data_is_refused(options, tmp_path, monkeypatch):
     learnable_build(
         tmp_path / "build", parts={"train": [9, 8, 7, 6, 5, 4], "val": [3, 2], "test": [1, 0]}
     )
-    with raises(CheckFailed, naming=build.card.key):
+    with raises(CheckFailed, naming="build_key"):
         resume(run, home=home, quiet=True)
 
 

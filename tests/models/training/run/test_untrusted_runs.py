@@ -206,6 +206,6 @@ def test_weights_that_are_a_pickle_run_nothing_and_no_pipe_is_waited_for(theirs,
 
     for spoil in (lambda: torch.save({"state_dict": Hostile()}, run / WEIGHTS_NAME), no_file):
         spoil()
-        with raises(DamagedInput, naming=run / WEIGHTS_NAME):
+        with raises(DamagedInput, naming=WEIGHTS_NAME):
             evaluate(run, home=home)
     assert not canary.exists()
