@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 from support.cases import check_each
 from support.raises import raises
@@ -80,7 +79,5 @@ def test_narrow_indices_are_the_same_numbers() -> None:
 
 def test_out_of_memory_names_the_required_memory() -> None:
     rows = torch.ones(1, 1, 1).expand(1, 2**20, 1)
-    with pytest.raises(OutOfResources) as caught:
+    with raises(OutOfResources, naming=2**20):
         topk_inner_product(rows, rows, 2**40)
-    for word in ("1,048,576 queries", "12", "use a smaller k"):
-        assert word in str(caught.value)
