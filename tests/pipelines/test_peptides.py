@@ -85,7 +85,7 @@ def test_struct_can_be_built_from_the_func_table(raw, tmp_path):
     build = ["build", "peptides-struct", "--home", tmp_path / "home", "--unpinned", "--archive"]
     for archive in (raw, raw / FUNC_TABLE):
         message = expect_refusal(*build, archive, code=4)
-        assert "holds the table of peptides-func: the same molecules without the" in message
+        assert "peptides-func" in message
 
 
 def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, tmp_path):

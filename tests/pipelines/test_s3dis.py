@@ -194,7 +194,7 @@ def test_wrong_arrays_are_named(copy):
         [
             ({"data": changed(data, (11, 77, 4), np.nan)}, "block 11"),
             ({"label": changed(label, (3, 5), 13)}, "block 3", 13),
-            ({"data": data[:, :, :6]}, "(18, 4096, 6)"),
+            ({"data": data[:, :, :6]}, "[18, 4096, 6]"),
             ({"data": data.astype(np.float64)}, "float64"),
             ({"label": label[:, :100]},),
             ({"label": label.reshape(-1)}, "label"),

@@ -229,8 +229,8 @@ def test_one_part_is_evaluated_with_keys_that_may_change(home) -> None:
     assert same["metrics"] != one_key["metrics"]
     assert "; model.attention.k=1" in expect_success(*line, "--set", "model.attention.k=1").out
     refusal = expect_refusal(*line, "--set", "model.layers=3")
-    assert "model.layers cannot change at test" in refusal
-    assert "expected: model.attention.k, model.attention.search" in refusal
+    assert "model.layers" in refusal
+    assert "model.attention.k, model.attention.search" in refusal
 
 
 def test_other_data_are_evaluated_in_parts_only_if_they_bring_a_split(tmp_path) -> None:
