@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from support.builds.written import numbered_build
 from support.cli import python
+from support.raises import raises
 from support.shared import ROOT
 
 import kmip_data
@@ -108,7 +109,7 @@ def test_public_names_exist():
     )
     for package in (kmip_data, kmip_data.models):
         assert not [name for name in package.__all__ if getattr(package, name) is None]
-        with pytest.raises(AttributeError, match="no_such_name"):
+        with pytest.raises(AttributeError):
             _ = package.no_such_name
     assert set(kmip_data.__all__) <= set(dir(kmip_data))
 
@@ -192,9 +193,8 @@ def test_dir_shows_public_names_alone():
 def test_names_of_other_libraries_suggest_our_names():
     """And what they name exists."""
     for name, ours in kmip_data._COUNTERPARTS.items():
-        with pytest.raises(ImportError, match=name) as caught:
+        with raises(ImportError, naming=[name, ours]):
             getattr(kmip_data, name)
-        assert ours in str(caught.value)
         for word in re.findall(r"(?:models\.)?[A-Za-z]\w+", ours.replace(" or ", " ")):
             if word[0].isupper():
                 assert word in kmip_data.__all__, word

@@ -112,7 +112,7 @@ def test_a_dataset_is_pinned_by_what_was_built(server, tmp_path, monkeypatch) ->
     before = {path: path.read_text() for path in folder.glob("*/*")}
 
     # 1. Thirty graphs are not the 70,000 published ones.
-    with pytest.raises(CheckFailed, match="counts"):
+    with pytest.raises(CheckFailed):
         mirrors.pin("mnist", Home(tmp_path / "home"), folder)
     assert before == {path: path.read_text() for path in folder.glob("*/*")}
 

@@ -1,6 +1,7 @@
-"""Bounds of the weight, which only fall (``tools/weight.py``), and words of errors that no code reads."""
+"""Bounds of the weight, which only fall (``tools/weight.py``), and words of errors that nothing reads."""
 
 import ast
+import re
 
 import pytest
 
@@ -62,3 +63,16 @@ HANDLERS = {
 def test_code_that_reads_the_words_of_an_error_is_named(handler):
     tree = ast.parse(f"def f():\n try: pass\n {handler}")
     assert any(structure.words_of_errors(tree)) == HANDLERS[handler]
+
+
+#: Call that expects an error by its words, and folders where some are left.
+MATCHES_WORDS = re.compile(r"\braises\([^:]*?match=[rf]*[\"']")
+UNCHECKED = re.compile("models|pipelines")
+
+
+def test_no_test_repeats_the_words_of_an_error():
+    """``tests/messages.txt`` has them; ``support/raises.py`` compares values and steps."""
+    tests = structure.ROOT / "tests"
+    files = [path for path in tests.rglob("*.py") if MATCHES_WORDS.search(path.read_text("utf-8"))]
+    names = [path.relative_to(tests).as_posix() for path in files]
+    assert [name for name in names if not UNCHECKED.match(name)] == []

@@ -96,16 +96,16 @@ class TypedLine:
     def with_values(self, values: Values, args: Sequence[str] | None = None) -> list[str] | None:
         """Return the typed line with ``values``; ``None`` if the command takes no such key.
 
-        A key is the option of this name if the command has one, and else a key of ``--set``. ``args``
-        replace the typed line.
+        A key is the option of this name if the command has one, and else a key of ``--set``. Its typed
+        values are replaced; only a repeatable option that is read before the others keeps them.
+        ``args`` replace the typed line.
         """
         dropped = set()
         added = []
         for key, value in values.items():
             name = PARAMETER_OPTIONS.get(key, f"--{key.replace('_', '-')}")
             option = self.options.get(name)
-            # Values that are added to a repeatable option stay next to those that were typed.
-            if option is None or value is None or not option.multiple:
+            if value is None or option is None or not (option.multiple and option.is_eager):
                 dropped |= {(name, ""), (f"--{key}", ""), ("--set", key)}
             for item in values_of(value):
                 text = str(item).lower() if isinstance(item, bool) else str(item)

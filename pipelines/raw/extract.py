@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from kmip_data.errors import DamagedInput, Setting, Step, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.files.atomic_writes import remove_tree
 from kmip_data.files.path_errors import convert_write_errors, require_disk_space
 from kmip_data.files.small_files import json_digest, sha256_file
@@ -91,17 +91,20 @@ def recognise_dataset(archive: Path, content: Content, as_member: str = "") -> S
     complete = _joined_siblings(complete, content)
     if len(complete) > 1:
         folders = list_names(ascii(selection.root or "./") for selection in complete)
-        step: Step = "unpack it, and use the folder that is meant as archive"
-        if content.anchor == "*":
-            step = "use the folder that is meant, or move the files of all into one folder"
-        elif archive.is_dir():
-            largest = max(complete, key=lambda selection: len(selection.members))
-            step = Setting(archive=archive / largest.root)
         wanted = "files" if "*" in content.anchor else content.anchor
-        raise UsageError(
+        error = UsageError(
             f"{archive} has {wanted} in {len(complete)} folders: {folders}.",
-            steps=step,
+            steps="unpack it, and use the folder that is meant as archive",
         )
+        if content.anchor == "*":
+            error.steps = ["use the folder that is meant, or move the files of all into one folder"]
+        elif archive.is_dir():
+            # The folder itself cannot be chosen: it holds the others.
+            largest = max(complete, key=lambda found: (found.root != "", len(found.members)))
+            folder = archive / largest.root
+            error.steps = [Setting(archive=folder)]
+            error.correction = (str(archive), str(folder))  # other archives may be typed
+        raise error
     if not complete:
         raise _not_recognised_error(archive, as_member, entries, content, counts)
 

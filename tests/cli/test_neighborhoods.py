@@ -138,5 +138,5 @@ def test_a_large_graph_with_positions_is_drawn_whole(build, tmp_path):
 
 def test_a_graph_that_is_too_large_for_a_row_of_parquet_is_refused(build, tmp_path, monkeypatch):
     monkeypatch.setattr("kmip_data.saving.export.MEMBER_BYTES", 2**10)
-    with pytest.raises(UsageError, match="row"):
+    with pytest.raises(UsageError):
         write_parquet(build, tmp_path)

@@ -166,7 +166,8 @@ def test_every_command_in_the_code_is_taken_by_its_parser():
             Setting(a=["x", "y z"], b=False),
             "build g --set a=x --set 'a=y z' --set b=false",
         ),
-        ("build g --archive a", Setting(archive="b c"), "build g --archive a --archive 'b c'"),
+        ("build g --archive a", Setting(archive="b c"), "build g --archive 'b c'"),
+        ("train g --plugin a", Setting(plugin="b"), "train g --plugin a --plugin b"),
         ("train g --k 3", Setting({"k": None, "model.layers": 3}), "train g --set model.layers=3"),
         (
             "train g --lr 3",

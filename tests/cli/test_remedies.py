@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from support.builds.learnable import learnable_build
 from support.cli import expect_refusal, expect_success, kmip, python
+from support.raises import raises
 from support.type_advice import TINY
 
 import kmip_data
@@ -109,9 +110,7 @@ def test_a_model_key_given_as_a_parameter_is_corrected(home, tmp_path):
 
 def test_index_past_the_end_is_refused(build):
     dataset = kmip_data.open(build.path, "train")
-    with pytest.raises(
-        IndexError, match=rf"There is no item 1000: the part train has {len(dataset)} items"
-    ):
+    with raises(IndexError, naming=[1000, "train", len(dataset)]):
         dataset[1000]
 
 
@@ -157,7 +156,7 @@ def test_split_parameters_among_record_parameters_are_refused(home, tmp_path):
 
 def test_attention_without_key_dim_splits_dim_among_the_heads():
     assert KMIPAttention(8, heads=2, k=3).query.out_features == 8
-    with pytest.raises(UsageError, match="dim cannot be split among the heads"):
+    with pytest.raises(UsageError):
         KMIPAttention(9, heads=2, k=3)
 
 
@@ -177,15 +176,14 @@ def test_missing_city_build_prints_build_command(home):
     assert caught.value.message == f"There is no city called 'rome' in {home / 'built'}."
     (step,) = caught.value.steps
     assert str(step).startswith("kmip-data build city --name rome --place ")
-    with pytest.raises(UsageError, match="Did you mean 'helsinki'") as caught:
+    with raises(UsageError, steps="kmip_data.CityNetwork('helsinki')"):
         CityNetwork("helsinkii")
-    assert caught.value.steps == ["kmip_data.CityNetwork('helsinki')"]
 
 
 def test_a_misspelled_module_attribute_suggests_the_nearest_name():
-    with pytest.raises(AttributeError, match=r"Did you mean kmip_data\.PeptidesFunc\?"):
+    with raises(AttributeError, naming="kmip_data.PeptidesFunc"):
         _ = kmip_data.PeptidesFnc
-    with pytest.raises(AttributeError, match=r"Did you mean kmip_data\.models\.KMIPAttention\?"):
+    with raises(AttributeError, naming="kmip_data.models.KMIPAttention"):
         _ = kmip_data.models.KMIPAtention
     assert not hasattr(kmip_data, "__wrapped__")
 
@@ -384,9 +382,9 @@ def test_the_remedy_for_a_run_without_configuration_restores_it(build, tmp_path,
 
 
 @pytest.mark.parametrize("path", ["card", "card/a", "card/a/b"])
-def test_a_path_through_a_file_is_answered_in_words(home, tmp_path, path):
+def test_a_path_through_a_file_is_answered(home, tmp_path, path):
     (tmp_path / "card").write_text("mine")
-    with pytest.raises(UsageError, match="is no folder, but a file or a path below one") as error:
+    with pytest.raises(UsageError) as error:
         kmip_data.open(tmp_path / path / "x")
     (command,) = error.value.steps
     expect_success(*command.words[1:])
@@ -537,6 +535,6 @@ def test_a_word_is_a_name_whatever_the_working_directory_has(user):
     assert outcome.err == "cora is taken as a name; the folder is ./cora\n"
     for words in (("verify", "cora"), ("diff", "cora", other)):
         assert "There is no finished build of cora " in expect_refusal(*words)
-    with pytest.raises(UsageError, match="There is no finished build of cora"):
+    with raises(UsageError, steps=Command("kmip-data build cora")):
         kmip_data.open("cora")
     assert expect_success("evaluate", "one", "-q").out

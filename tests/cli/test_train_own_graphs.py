@@ -139,7 +139,7 @@ def test_encoders_are_tried_on_the_cpu_before_a_gpu_run(home, tmp_path):
     assert torch.equal(torch.random.get_rng_state(), before)
     wrong = apply_overrides(config, ["model.edge_encoder=bond", "model.local.kind=gated-gcn"])
     data = open_data(wrong, home=Home.locate(home))
-    with pytest.raises(UsageError, match=r"3 columns of torch\.float32"):
+    with pytest.raises(UsageError):
         check_encoders(data.pin_settings(wrong), data)
 
 

@@ -177,6 +177,17 @@ def test_a_forged_archive_is_accepted_as_advised(user):
     assert command == "build texas --unpinned --archive raw"
 
 
+def test_one_of_two_folders_replaces_the_archive_that_holds_them(user):
+    write_sample("texas", user / "raw", limit=20)
+    (labels,) = (user / "raw").glob("*label.txt")
+    for folder in ("a/b", "a/c"):
+        (user / folder).mkdir(parents=True)
+        shutil.copy(labels, user / folder)
+    labels.unlink()
+    line = "build texas --unpinned --archive raw --archive a"
+    assert type_commands(refuse(line)) == [f"{line}/b"]
+
+
 def test_a_split_of_the_raw_files_is_added_as_advised(user):
     expect_success("build", "city-roads-m", "--sample", "-q")
     folder = build_folder(user, "city-roads-m")

@@ -182,7 +182,7 @@ def test_the_page_of_a_pushed_run_has_commands_that_use_it(user, monkeypatch):
     assert {path.name for path in (user / "one").iterdir()} > {"config.toml", "result.json"}
 
     address = (user / "shared").as_uri()
-    with pytest.raises(UsageError, match="not a build but a run") as refusal:
+    with pytest.raises(UsageError) as refusal:
         kmip_data.open(address)
     assert not (user / "home/built/one").exists()
     assert type_commands(refusal.value.steps) == [f"pull {address}"]

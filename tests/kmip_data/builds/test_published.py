@@ -80,7 +80,7 @@ def test_verify_compares_with_the_published_digests(tmp_path) -> None:
     # A split with another seed is not published; the build is.
     assert kmip("build", "paris", "--sample", "--split-seed", "5", "-q", *home).code == 0
     assert kmip("verify", "paris", "--sample", "--published", *home).code == 0
-    with pytest.raises(UsageError, match="paris-sample"):
+    with pytest.raises(UsageError):
         files_unlike_published(card.model_copy(update={"key": "another"}))
 
 

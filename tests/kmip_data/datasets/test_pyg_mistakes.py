@@ -5,6 +5,7 @@ import re
 import pytest
 import torch
 import torch_geometric.transforms as T
+from support.raises import raises
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 
@@ -57,37 +58,35 @@ def test_habits_work(dataset, expression):
 @pytest.mark.parametrize("name", _EQUIVALENTS)
 def test_a_foreign_attribute_is_answered_with_an_expression_that_works(dataset, name):
     expression = _EQUIVALENTS[name]
-    with pytest.raises(AttributeError, match=r": use ") as error:
+    with raises(AttributeError, naming=expression):
         getattr(dataset, name)
-    assert f": use {expression};" in str(error.value)
     eval(expression, {"dataset": dataset, "kmip_data": kmip_data})
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("num_class", "num_classes"), ("edge", "edges")])
 def test_a_misspelt_attribute_is_answered_with_its_name(dataset, typed, meant):
-    with pytest.raises(AttributeError, match=f"Did you mean {meant!r}"):
+    with raises(AttributeError, naming=meant):
         getattr(dataset, typed)
 
 
 @pytest.mark.parametrize("key", ["y", "train", "valid", "0"])
 def test_an_item_by_name_is_answered_with_an_expression_that_works(dataset, key):
-    with pytest.raises(IndexError, match=f"no item '{key}'") as error:
+    with raises(IndexError, naming=key) as error:
         dataset[key]
     expression = str(error.value).partition("Use ")[2]
     assert len(eval(expression, {"dataset": dataset, "kmip_data": kmip_data}))
 
 
 @pytest.mark.parametrize("split", [0, True, ["train", "val"], "all", "", "eval"])
-def test_a_part_that_does_not_exist_is_refused_in_words(dataset, split):
-    with pytest.raises(UsageError, match="no part of the split called") as error:
+def test_a_part_that_does_not_exist_is_refused(dataset, split):
+    with raises(UsageError, steps="split=None, for all"):
         kmip_data.open(dataset.build.path, split)
-    assert error.value.steps == ["split=None, for all"]
     assert len(kmip_data.open(dataset.build.path, split=None)) == 10
 
 
 @pytest.mark.parametrize("transform", [[T.NormalizeFeatures()], "normalize", 3])
 def test_a_transform_that_is_no_function_is_refused_when_it_is_given(dataset, transform):
-    with pytest.raises(UsageError, match="not a function of one graph"):
+    with pytest.raises(UsageError):
         kmip_data.open(dataset.build.path, transform=transform)
 
 
@@ -113,10 +112,10 @@ def test_a_foreign_argument_or_method_is_answered_with_what_to_use(dataset, call
 
 @pytest.mark.parametrize("name", ["TUDataset", "QM9", "FakeDataset"])
 def test_a_class_of_pyg_that_is_not_here_is_answered_with_a_command(name):
-    with pytest.raises(ImportError, match=f"build pyg --set class=torch_geometric.datasets:{name}"):
+    with raises(ImportError, naming=f"class=torch_geometric.datasets:{name}"):
         getattr(kmip_data, name)
 
 
 def test_public_classes_are_imported_from_the_package():
-    with pytest.raises(ImportError, match="from kmip_data import Planetoid"):
+    with raises(ImportError, naming="Planetoid"):
         from kmip_data.datasets import Planetoid  # noqa: F401

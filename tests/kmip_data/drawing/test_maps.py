@@ -83,7 +83,7 @@ def test_one_hot_columns_are_labelled_and_other_builds_are_refused(city, tmp_pat
     assert "lanes 2" in city.columns
     assert not [name for name in city.columns if re.search(r"\[.*[,']|True|False", name)]
     assert {"lanes 2 and 3", "reversed no and yes"} < city.columns.keys()
-    with pytest.raises(UsageError, match="city"):
+    with pytest.raises(UsageError):
         read_city_map(write_build(tmp_path / "b", s3dis_records(3), s3dis_schema(4)))
 
 

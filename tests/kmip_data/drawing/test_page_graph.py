@@ -58,7 +58,7 @@ def test_a_single_graph_marks_its_test_nodes(tmp_path):
     ]
     sizes = [int(streets()[f"{part}_mask"].sum()) for part in ("train", "val", "test")]
     assert (split["labels"][:3], split["counts"][:3]) == (("train", "val", "test"), sizes)
-    with pytest.raises(UsageError, match="record 1"):
+    with pytest.raises(UsageError):
         graph_of_record(ShardedDataset(streets_build(tmp_path / "again")), 1)
 
 

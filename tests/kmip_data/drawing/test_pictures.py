@@ -187,7 +187,7 @@ def test_records_without_positions_get_a_layout_and_large_ones_are_refused(tmp_p
     picture = read_plottable_record(dataset, 0)
     assert len(np.unique(picture.pos, axis=0)) == 3
     assert picture.position_source == "layout computed from the edges"
-    with pytest.raises(UsageError, match="30,000"):
+    with pytest.raises(UsageError):
         read_plottable_record(dataset, 1)
 
 
@@ -340,7 +340,7 @@ def test_edges_that_bend_around_layers_stay_in_their_panel(monkeypatch, tmp_path
     steps = [pair for pair in combinations(range(12), 2) if rng.random() < 0.2]
     tables = {"nodes": pd.DataFrame({"node": range(12), "label": [0, 1] * 6})}
     tables["edges"] = pd.DataFrame(steps, columns=["source", "target"])
-    with pytest.warns(UserWarning, match="one way"):
+    with pytest.warns(UserWarning, match="undirected"):
         folder = kmip_data.save(tables, tmp_path / "dag")
     record = read_plottable_record(ShardedDataset(folder), 0)
     page = page_of(monkeypatch, tmp_path, [record])

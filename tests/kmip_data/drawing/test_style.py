@@ -48,7 +48,7 @@ def test_equal_pictures_are_equal_bytes(tmp_path, ending):
     draw(two)
     assert one.read_bytes() == two.read_bytes()
     assert one.read_bytes()[:5] in {b"\x89PNG\r", b"<?xml", b"%PDF-"}
-    with pytest.raises(UsageError, match=r"picture\.jpg"):
+    with pytest.raises(UsageError):
         draw(tmp_path / "picture.jpg")
     assert not (tmp_path / "picture.jpg").exists()
 

@@ -33,7 +33,7 @@ def test_system_errors_become_package_errors(number, kind):
 
 def test_disk_space_is_checked_before_writing(tmp_path):
     require_disk_space(tmp_path, 1, "A byte")
-    with pytest.raises(OutOfResources, match="A mountain"):
+    with pytest.raises(OutOfResources):
         require_disk_space(tmp_path, 10**18, "A mountain")
 
 

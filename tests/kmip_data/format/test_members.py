@@ -111,7 +111,7 @@ def test_truncated_members_are_refused(cut):
     path = cut.path / FIRST
     path.chmod(0o644)
     path.write_bytes(path.read_bytes()[:-7])
-    with pytest.raises(DamagedInput, match=r"shards/00000\.h5"):
+    with pytest.raises(DamagedInput):
         Shard(cut.path / "shards/00000.h5")
 
 

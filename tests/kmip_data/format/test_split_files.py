@@ -8,6 +8,7 @@ import hashlib
 import h5py
 import numpy as np
 import pytest
+from support.raises import raises
 
 from kmip_data.errors import DamagedInput, KmipDataError
 from kmip_data.format.split_files import encode_node_split, encode_split, read_split
@@ -39,18 +40,18 @@ def test_a_split_is_read_as_it_was_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("parts", "message"),
+    ("parts", "named"),
     [
-        ({"train": [0, 10]}, "0 to 10"),
-        ({"train": [-1]}, "-1 to -1"),
-        ({"train": [0, 0]}, "position 0"),
-        ({"train": [0, 4], "test": [4]}, "position 4"),
-        ({"Train/x": [0]}, "'Train/x'"),
-        ({"node_code": [0]}, "'node_code'"),
+        ({"train": [0, 10]}, 10),
+        ({"train": [-1]}, -1),
+        ({"train": [0, 0]}, 0),
+        ({"train": [0, 4], "test": [4]}, 4),
+        ({"Train/x": [0]}, "Train/x"),
+        ({"node_code": [0]}, "node_code"),
     ],
 )
-def test_invalid_split_parts_are_refused(parts, message):
-    with pytest.raises(DamagedInput, match=message):
+def test_invalid_split_parts_are_refused(parts, named):
+    with raises(DamagedInput, naming=named):
         encode(parts)
 
 
@@ -63,32 +64,32 @@ def test_a_split_of_nodes_is_read_as_it_was_written(tmp_path):
     assert split.part_codes.tolist() == code.tolist()
     assert split.digests == digests
     assert digests["train"] == hashlib.sha256(b"0\n4\n5").hexdigest()
-    with pytest.raises(DamagedInput, match=r"\[3\]"):
+    with raises(DamagedInput, naming=3):
         encode_node_split(np.array([0, 3], np.uint8), rule="random", parameters={})
 
 
 ATTRIBUTES = [
-    ("format_version", 2, "written by a newer kmip-data"),
-    ("format_version", 0, "no valid format version"),
-    ("format_version", np.bytes_(b"x"), "no valid"),
-    ("format", np.bytes_(b"kmip-data"), "format 'kmip-data'"),
-    ("format", None, "format None"),
-    ("rule", None, "rule: "),
-    ("parameters", np.bytes_(b"{"), "parameters: "),
-    ("digests", np.bytes_(b"[]"), "digests: "),
-    ("digests", np.bytes_(b"{}"), "not of its parts"),
+    ("format_version", 2, 2),
+    ("format_version", 0, 0),
+    ("format_version", np.bytes_(b"x"), "'x'"),
+    ("format", np.bytes_(b"kmip-data"), "'kmip-data'"),
+    ("format", None, "None"),
+    ("rule", None, "rule"),
+    ("parameters", np.bytes_(b"{"), "parameters"),
+    ("digests", np.bytes_(b"[]"), "digests"),
+    ("digests", np.bytes_(b"{}"), "digests"),
 ]
 DATASETS = [
     ("split/more", np.zeros(2), "split/more"),
     ("split/more", np.zeros((2, 2), int), "split/more"),
-    ("train", np.zeros(2, int), "not a part under /split"),
-    ("split/A b", np.zeros(2, int), "not a part under /split"),
+    ("train", np.zeros(2, int), "train"),
+    ("split/A b", np.zeros(2, int), "split/A b"),
     ("split/node_code", np.zeros(2, "u1"), "node_code"),
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "words"), [*ATTRIBUTES, *DATASETS])
-def test_faulty_splits_are_refused(tmp_path, name, value, words):
+@pytest.mark.parametrize(("name", "value", "named"), [*ATTRIBUTES, *DATASETS])
+def test_faulty_splits_are_refused(tmp_path, name, value, named):
     path = tmp_path / "s.h5"
     path.write_bytes(encode()[0])
     with h5py.File(path, "r+") as file:
@@ -98,10 +99,8 @@ def test_faulty_splits_are_refused(tmp_path, name, value, words):
             del file.attrs[name]
         else:
             file.attrs[name] = value
-    with pytest.raises(DamagedInput) as caught:
+    with raises(DamagedInput, naming=(path, named)):
         read_split(path)
-    assert words in str(caught.value)
-    assert str(path) in caught.value.message
 
 
 def test_truncated_and_mutated_splits_are_refused(tmp_path):

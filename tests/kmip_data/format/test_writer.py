@@ -23,6 +23,7 @@ from support.builds.records import (
 )
 from support.cases import check_each
 from support.cli import python
+from support.raises import raises
 from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -232,34 +233,32 @@ def test_bytes_per_predicts_the_size():
 
 GOOD = make_record(POINT_SCHEMA, "Area_1/7", 5, 0, np.random.default_rng(0))
 BROKEN = [
-    (dict(columns={}), "its columns"),
-    (dict(columns={**GOOD.columns, "node/x": [[0.0]]}), "found: list"),
-    (dict(columns={**GOOD.columns, "node/x": np.zeros((5, 6), ">f4")}), "dtype float32"),
-    (dict(columns={**GOOD.columns, "node/x": np.zeros((4, 6), "f4")}), "shape (5, 6)"),
-    (dict(columns={**GOOD.columns, "graph/category": np.zeros(1, "u1")}), "shape ()"),
+    (dict(columns={}), "[]"),
+    (dict(columns={**GOOD.columns, "node/x": [[0.0]]}), "list"),
+    (dict(columns={**GOOD.columns, "node/x": np.zeros((5, 6), ">f4")}), ">f4"),
+    (dict(columns={**GOOD.columns, "node/x": np.zeros((4, 6), "f4")}), "(4, 6)"),
+    (dict(columns={**GOOD.columns, "graph/category": np.zeros(1, "u1")}), "(1,)"),
     (dict(neighbor=None), "neighbor"),
-    (dict(neighbor=np.zeros((5, 3), int)), "shape (5, 4)"),
-    (dict(neighbor=np.zeros(20, int)), "shape (5, 4)"),
-    (dict(neighbor=np.zeros((5, 4))), "integer"),
-    (dict(neighbor=np.full((5, 4), 5)), "0 to 4"),
-    (dict(neighbor=np.full((5, 4), -1)), "0 to 4"),
-    (dict(edge_index=np.zeros((2, 3), int)), "another edge layout"),
-    (dict(num_nodes=4097), "4,096"),
-    (dict(num_nodes=-1), "-1"),
-    (dict(key=""), "printable ASCII"),
-    (dict(key="Büro/1"), "printable ASCII"),
-    (dict(key="a\nb"), "printable ASCII"),
-    (dict(key="a" * 65), "at most 64 bytes"),
+    (dict(neighbor=np.zeros((5, 3), int)), "(5, 3)"),
+    (dict(neighbor=np.zeros(20, int)), "(20,)"),
+    (dict(neighbor=np.zeros((5, 4))), "float64"),
+    (dict(neighbor=np.full((5, 4), 5)), 5),
+    (dict(neighbor=np.full((5, 4), -1)), -1),
+    (dict(edge_index=np.zeros((2, 3), int)), "edge_index"),
+    (dict(num_nodes=4097), 4097),
+    (dict(num_nodes=-1), -1),
+    (dict(key=""), "key"),
+    (dict(key="Büro/1"), "key"),
+    (dict(key="a\nb"), "key"),
+    (dict(key="a" * 65), 65),
 ]
 
 
-@pytest.mark.parametrize(("changes", "words"), BROKEN)
-def test_broken_records_are_refused_by_key(changes, words):
+@pytest.mark.parametrize(("changes", "named"), BROKEN)
+def test_broken_records_are_refused_by_key(changes, named):
     record = dataclasses.replace(GOOD, **changes)
-    with pytest.raises(DamagedInput) as caught:
+    with raises(DamagedInput, naming=(repr(record.key), named)):
         encode([GOOD, record], POINT_SCHEMA)
-    assert words in str(caught.value)
-    assert repr(record.key) in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -267,7 +266,7 @@ def test_broken_records_are_refused_by_key(changes, words):
 )
 def test_broken_edges_are_refused(edge_index):
     record = make_record(EDGE_SCHEMA, "g", 5, 1, np.random.default_rng(0))
-    with pytest.raises(DamagedInput, match="edge_index"):
+    with raises(DamagedInput, naming="edge_index"):
         encode([dataclasses.replace(record, edge_index=edge_index)], EDGE_SCHEMA)
 
 
@@ -280,21 +279,21 @@ def changed(**changes):
 
 UNSTORABLE = [
     (dict(edges="sparse"), "edges"),
-    (dict(k=None), "k, the number of neighbours"),
-    (dict(k=True), "k: "),
+    (dict(k=None), "k"),
+    (dict(k=True), "k"),
     (changed(low=float("nan")), "low"),
     (dict(max_nodes=2**32 + 1), "max_nodes"),
     (dict(key_length=0), "key_length"),
-    (dict(columns=(COLUMN, dataclasses.replace(COLUMN, attribute="z"))), "a name occurs twice"),
-    (dict(columns=(COLUMN, dataclasses.replace(COLUMN, key="node/z"))), "a name occurs twice"),
-    (changed(key="edge/neighbor"), "reserved by the format"),
-    (changed(key="node/../x"), "pattern"),
-    (changed(stored="object"), "stored dtype"),
-    (changed(presented="complex64"), "presented dtype"),
+    (dict(columns=(COLUMN, dataclasses.replace(COLUMN, attribute="z"))), "node/x"),
+    (dict(columns=(COLUMN, dataclasses.replace(COLUMN, key="node/z"))), "x"),
+    (changed(key="edge/neighbor"), "edge/neighbor"),
+    (changed(key="node/../x"), "key"),
+    (changed(stored="object"), "object"),
+    (changed(presented="complex64"), "complex64"),
     (changed(shape=(-1,)), "shape"),
-    (changed(shape=(2**30, 2)), "2 GiB"),
-    (changed(attribute="a b"), "identifier"),
-    (changed(key="edge/a") | dict(edges="none", k=None), "none are stored"),
+    (changed(shape=(2**30, 2)), str((2**30, 2))),
+    (changed(attribute="a b"), "a b"),
+    (changed(key="edge/a") | dict(edges="none", k=None), "edge/a"),
     *(
         (dict(views=(View(attribute="pos", source=key, start=0, stop=stop),)), f"{key}[0:{stop}]")
         for key, stop in (("node/x", 7), ("node/none", 1))
@@ -302,11 +301,10 @@ UNSTORABLE = [
 ]
 
 
-@pytest.mark.parametrize(("changes", "words"), UNSTORABLE)
-def test_unsupported_schemas_are_refused(changes, words):
-    with pytest.raises(UsageError) as caught:
+@pytest.mark.parametrize(("changes", "named"), UNSTORABLE)
+def test_unsupported_schemas_are_refused(changes, named):
+    with raises(UsageError, naming=named):
         encode([], dataclasses.replace(POINT_SCHEMA, **changes))
-    assert words in str(caught.value)
 
 
 def test_unsupported_values_are_refused():
@@ -314,7 +312,7 @@ def test_unsupported_values_are_refused():
         dataclasses.replace(COLUMN, key=f"node/x{i}", attribute=f"x{i}", doc="…" * 60)
         for i in range(200)
     )
-    with pytest.raises(UsageError, match="größe"):
+    with raises(UsageError, naming="größe"):
         encode_shard([], POINT_SCHEMA, dataset="größe", build_key="k")
     with pytest.raises(UsageError):
         encode([], dataclasses.replace(POINT_SCHEMA, columns=many))
@@ -322,10 +320,10 @@ def test_unsupported_values_are_refused():
 
 def test_values_beyond_their_column_are_refused_before_they_are_written(tmp_path):
     column = {"key": "node/a", "attribute": "a", "stored": "float32", "presented": "float32"}
-    for bounds, values, words in (
-        ({}, [0, np.nan], "not finite"),
-        ({"low": 0, "high": 1}, [0, 2], "0.0 to 2.0, not 0 to 1"),
-        ({"low": 0, "finite": False}, [np.nan, -1], "-1.0 to"),
+    for bounds, values, named in (
+        ({}, [0, np.nan], "node/a"),
+        ({"low": 0, "high": 1}, [0, 2], 2.0),
+        ({"low": 0, "finite": False}, [np.nan, -1], -1.0),
         ({"low": 0, "finite": False}, [np.nan, 0], None),
     ):
         schema = Schema(columns=(Column(**column, **bounds),), edges="none")
@@ -334,9 +332,9 @@ def test_values_beyond_their_column_are_refused_before_they_are_written(tmp_path
             array = np.array(row, np.float32)
             records.append(GraphRecord(key=key, num_nodes=2, columns={"node/a": array}))
         write = partial(write_shard, tmp_path / "0.h5", records, schema, root=tmp_path, **HOW)
-        if words is None:
+        if named is None:
             assert write()[0]["nodes"] == 4
             continue
-        with pytest.raises(DamagedInput, match=f"'2' .* node/a .*{words}"):
+        with raises(DamagedInput, naming=("'2'", "node/a", named)):
             write()
         assert not (tmp_path / "0.h5").exists()

@@ -46,7 +46,7 @@ def test_degree_profile_equals_its_definition():
             profile = local_degree_profile(edges, nodes, rule)
             assert profile.dtype == np.float32
             assert np.allclose(profile, slow(edges, nodes, rule), rtol=1e-6, atol=1e-7)
-    with pytest.raises(UsageError, match=r"2\.5"):
+    with pytest.raises(UsageError):
         local_degree_profile(np.zeros((2, 0), np.int64), 1, "2.5")
 
 

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.raises import raises
 from torch_geometric.utils import get_laplacian, to_scipy_sparse_matrix, to_undirected
 
 from kmip_data.arrays import F64, I64
@@ -175,9 +176,8 @@ def test_many_copies_without_memory_for_the_dense_solver_name_the_graph(monkeypa
     monkeypatch.setattr(lappe, "DENSE_BYTES", 2**40)
     # Which pairs Lanczos misses depends on the order in which threads add.
     monkeypatch.setattr(lappe, "_eigenpairs_by_lanczos", lambda *_: None)
-    with pytest.raises(OutOfResources, match=r"Graph stars: .*component of 601 nodes") as error:
+    with raises(OutOfResources, naming=["stars", 601]):
         Laplacian(10).compute(graphs, lambda: None)
-    assert "rwse20" in error.value.steps[0]
 
 
 def test_directions_loops_and_repeated_edges_do_not_count() -> None:

@@ -135,7 +135,7 @@ def test_invalid_neighbour_requests_are_refused():
         with pytest.raises(UsageError):
             knn_table(cloud, k)
     for function in (knn_table, knn_edges):
-        with pytest.raises(DamagedInput, match="point 7"):
+        with pytest.raises(DamagedInput):
             function(nowhere, 2)
     with pytest.raises(UsageError):
         knn_edges(zeros, 0)

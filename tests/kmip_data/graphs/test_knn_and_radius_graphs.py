@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from sklearn.neighbors import NearestNeighbors
+from support.raises import raises
 
 from kmip_data.errors import DamagedInput, UsageError
 from kmip_data.graphs import knn_graph, radius_graph
@@ -146,26 +147,26 @@ def test_arguments_match_pyg():
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"k": 0}, "not 0"),
-        ({"k": 2.0}, r"2\.0"),
-        ({"flow": "both"}, "'both'"),
+        ({"k": 0}, 0),
+        ({"k": 2.0}, 2.0),
+        ({"flow": "both"}, "both"),
         ({"batch": torch.tensor([1, 0, 0, 0])}, "batch"),
         ({"batch": torch.tensor([1, 0, 0, 0], dtype=torch.uint8)}, "batch"),
         ({"batch": [1, 0, 0, 0]}, "batch"),
         ({"batch": torch.tensor([0, 0])}, "batch"),
-        ({"batch": torch.tensor([0, 0, 1, 2]), "batch_size": 2}, "batch_size is 2"),
-        ({"x": torch.zeros(2, 2, 2)}, r"shape \(2, 2, 2\)"),
+        ({"batch": torch.tensor([0, 0, 1, 2]), "batch_size": 2}, 2),
+        ({"x": torch.zeros(2, 2, 2)}, "(2, 2, 2)"),
         ({"x": np.zeros((4, 2))}, "ndarray"),
     ],
 )
 def test_wrong_arguments_are_named(options, named):
-    with pytest.raises(UsageError, match=named):
+    with raises(UsageError, naming=named):
         knn_graph(**{"x": torch.zeros(4, 2), "k": 1, **options})
     for radius in ({"r": -1.0}, {"r": 1.0, "max_num_neighbors": 0}):
-        with pytest.raises(UsageError, match=list(radius)[-1]):
+        with raises(UsageError, naming=list(radius)[-1]):
             radius_graph(torch.zeros(4, 2), **radius)
     for odd in (np.float32(np.nan), np.float32(-np.inf), np.float64(1e200)):
-        with pytest.raises(DamagedInput, match="point 1"):
+        with raises(DamagedInput, naming=1):
             knn_graph(torch.from_numpy(np.array([0, odd])), 1)
 
 

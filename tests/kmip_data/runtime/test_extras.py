@@ -73,7 +73,6 @@ def test_the_extra_is_named_before_anything_is_fetched(monkeypatch, tmp_path, ex
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingExtra) as caught:
         use(tmp_path)
-    assert f"{module.partition('.')[0]} of the extra {extra}" in caught.value.message
     assert caught.value.steps == [install_command(extra)]
     assert module in MODULES[extra]
     assert not (tmp_path / "home").exists()

@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.builds.same import assert_same_data
 from support.cases import check_each, read_contents
+from support.raises import raises
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset
 from torch_geometric.datasets import FakeDataset, KarateClub
 from torch_geometric.loader import DataLoader
@@ -229,7 +230,7 @@ def test_masks_of_several_columns_are_several_splits(tmp_path):
         item = kmip_data.open(build.path, split_name=f"given-fold{fold}")[0]
         assert torch.equal(item.train_mask, train[:, fold])
         assert torch.equal(item.test_mask, masks["test"])
-    with pytest.raises(UsageError, match=r"numbers of columns: \[2, 3\]"):
+    with raises(UsageError, naming=[2, 3]):
         kmip_data.save(
             bare, tmp_path / "c", split={"train": train, "test": torch.zeros(200, 3).bool()}
         )
@@ -282,11 +283,9 @@ def several(**values):
 def test_labels_of_plus_and_minus_one_need_a_choice(tmp_path):
     """-1 is no label next to several classes; next to one it may be the other."""
     labels = torch.tensor([1, -1, 1])
-    with pytest.raises(UsageError, match="labels y are -1 to 1") as error:
-        kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "a")
     words = "write 0 for -1 if it is a class; in a regression, it is a number"
-    assert error.value.steps == [words, Setting(task="regression")]
-    assert "next: task='regression'" in str(error.value)
+    with raises(UsageError, steps=[words, Setting(task="regression")]):
+        kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "a")
     kmip_data.save(several(y=lambda i: labels[i : i + 1]), tmp_path / "c", task="regression")
     assert [float(item.y) for item in kmip_data.open(tmp_path / "c")] == [1, -1, 1]
     labels[1] = 0  # which the error says of a class
@@ -305,40 +304,40 @@ class Pair(Data):
 
 UNFIT = [
     (several(extra=lambda i: torch.zeros(1) if i == 2 else None), "00000002"),
-    (several(x=lambda i: torch.zeros(2 + i, 2 + i)), "Graph 00000001: x"),
+    (several(x=lambda i: torch.zeros(2 + i, 2 + i)), ("00000001", "x")),
     (
         several(x=lambda i: torch.zeros(2 + i, 2, dtype=[torch.int, torch.float][i > 0])),
-        "Graph 00000001: 'x'",
+        ("00000001", "x"),
     ),
-    (several(u=lambda i: torch.zeros(7 + i)), "Graph 00000001: u"),
-    (several(words=["a", "b"]), "'words' of graph 00000000"),
-    (several(z=torch.zeros(3, dtype=torch.complex64)), "'z' of graph 00000000"),
-    (several(z=torch.zeros(3, dtype=torch.bfloat16)), "'z' of graph 00000000"),
-    (several(z=torch.eye(3).to_sparse()), "'z' of graph 00000000"),
-    (several(n=2**70), "'n' of graph 00000000"),
-    (several(text="ends with \0"), "'text' of graph 00000000"),
-    (several(text="half a pair \udcff"), "'text' of graph 00000000"),
-    (several(z=torch.zeros(3, device="meta")), "'z' of graph 00000000"),
+    (several(u=lambda i: torch.zeros(7 + i)), ("00000001", "u")),
+    (several(words=["a", "b"]), "words"),
+    (several(z=torch.zeros(3, dtype=torch.complex64)), "z"),
+    (several(z=torch.zeros(3, dtype=torch.bfloat16)), "z"),
+    (several(z=torch.eye(3).to_sparse()), "z"),
+    (several(n=2**70), "n"),
+    (several(text="ends with \0"), "text"),
+    (several(text="half a pair \udcff"), "text"),
+    (several(z=torch.zeros(3, device="meta")), "z"),
     (several(edge_index=torch.zeros(2, 1, dtype=torch.int32)), "edge_index"),
     (several(edge_index=torch.full((2, 3), 9)), "00000000"),
     (
         [Data(x=torch.zeros(3, 1), edge_index=torch.tensor([[0], [5]]))],
-        "Graph 00000000 cannot be saved: an edge leads to node 5, and it has 3 nodes",
+        5,
     ),
-    (several(edge_attr=lambda i: torch.zeros(2 + i, 1 + i)), "Graph 00000001: edge_attr"),
-    ([Data(x=torch.zeros(1), n=1), Data(x=torch.zeros(1), n=1.0)], "Graph 00000001: 'n'"),
-    ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "a batch of graphs"),
+    (several(edge_attr=lambda i: torch.zeros(2 + i, 1 + i)), ("00000001", "edge_attr")),
+    ([Data(x=torch.zeros(1), n=1), Data(x=torch.zeros(1), n=1.0)], ("00000001", "n")),
+    ([Data(x=torch.zeros(2), batch=torch.tensor([0, 1]))], "batch"),
     ([Pair(x=torch.zeros(2))], "Pair"),
     (HeteroData(), "HeteroData"),
     (Batch.from_data_list([Data(x=torch.zeros(1))]), "DataBatch"),
-    ([torch.zeros(3)], "homogeneous"),
-    ([], "no graph"),
+    ([torch.zeros(3)], "Tensor"),
+    ([], None),
 ]
 
 
 def test_data_that_cannot_be_saved_are_refused(tmp_path):
     def check(case):
-        with pytest.raises((UsageError, DamagedInput), match=case[1]):
+        with raises((UsageError, DamagedInput), naming=case[1]):
             kmip_data.save(case[0], tmp_path / "b")
         assert list(tmp_path.iterdir()) == []
 
@@ -347,9 +346,8 @@ def test_data_that_cannot_be_saved_are_refused(tmp_path):
 
 def test_a_number_beyond_any_class_is_no_class(tmp_path):
     graphs = several(y=torch.tensor([10**12]))
-    with pytest.raises(UsageError, match="1e\\+12") as error:
+    with raises(UsageError, steps=Setting(task="regression")):
         kmip_data.save(graphs, tmp_path / "b")
-    assert error.value.steps == [Setting(task="regression")]
     build = kmip_data.save(graphs, tmp_path / "b", task="regression")
     assert kmip_data.open(build.path, split=None)[0].y.tolist() == [10**12]
 
@@ -395,7 +393,7 @@ def test_texts_of_y_are_classes_as_in_a_file(tmp_path, level):
 def test_the_target_is_a_new_folder(tmp_path):
     (tmp_path / "empty").mkdir()
     assert kmip_data.save(KarateClub(), tmp_path / "empty").card.dataset == "empty"
-    with pytest.raises(UsageError, match="'s3dis'"):
+    with raises(UsageError, naming="s3dis"):
         kmip_data.save(KarateClub(), tmp_path / "x", name="s3dis")
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError):
@@ -406,7 +404,7 @@ def test_a_build_is_overwritten_once_the_new_one_is_complete(tmp_path):
     folder = tmp_path / "mine"
     graphs = several(y=lambda i: torch.tensor([i % 2]))
     kmip_data.save(graphs, folder)
-    with pytest.raises(UsageError, match="homogeneous"):
+    with raises(UsageError, naming="HeteroData"):
         kmip_data.save([HeteroData()], folder, overwrite=True)
     assert len(kmip_data.open(folder)) == 3
 
@@ -428,14 +426,14 @@ def test_a_folder_with_files_of_the_user_is_not_overwritten(tmp_path, name):
     file.parent.mkdir(exist_ok=True)
     file.write_text("mine")
     contents = read_contents(tmp_path)
-    with pytest.raises(UsageError, match=r"cannot be overwritten: .*left unchanged"):
+    with pytest.raises(UsageError):
         kmip_data.save(several(), folder, overwrite=True)
     assert read_contents(tmp_path) == contents
 
 
 def test_a_folder_that_is_no_build_is_not_overwritten(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match="already exists"):
+    with pytest.raises(UsageError):
         kmip_data.save(several(), tmp_path, overwrite=True)
     assert list(tmp_path.iterdir()) == [tmp_path / "notes.txt"]
 
@@ -547,7 +545,7 @@ def test_columns_of_pandas_that_are_not_stored_are_a_warning_and_on_the_card(
         level = "nodes"
         tables["nodes"] = tables["nodes"].drop(columns="id")
     tables[level][column] = NOT_STORED[column]
-    with pytest.warns(UserWarning, match=f"not stored: {column}"):
+    with pytest.warns(UserWarning, match=column):
         build = kmip_data.save(tables, tmp_path / "warned")
     assert any(note.startswith(f"not stored: {column}: ") for note in read_card(build.path).notes)
     with warnings.catch_warnings():
@@ -571,7 +569,7 @@ def test_objects_in_cells_of_pandas_are_features_or_not_stored(tmp_path, level, 
         features = graph.x if level == "nodes" else graph.edge_attr
         assert features[:, 1:].tolist() == [cell] * 30
         return
-    with pytest.warns(UserWarning, match="not stored: cells"):
+    with pytest.warns(UserWarning, match="cells"):
         build = kmip_data.save(tables, tmp_path / "build")
     notes = read_card(build.path).notes
     assert "not stored: cells: lists or objects" in notes
@@ -584,7 +582,7 @@ def test_objects_in_cells_of_pandas_are_features_or_not_stored(tmp_path, level, 
 
 def test_tables_whose_edges_go_one_way_are_warned_about(tmp_path):
     tables = {"edges": pd.DataFrame({"source": [0, 1, 2], "target": [1, 2, 0]})}
-    with pytest.warns(UserWarning, match=r"messages go one way; .*undirected"):
+    with pytest.warns(UserWarning, match="undirected"):
         kmip_data.save(tables, tmp_path / "one-way")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -3,6 +3,7 @@
 import networkx as nx
 import pytest
 import torch
+from support.raises import raises
 from torch_geometric.data import Batch, Data, HeteroData
 
 import kmip_data
@@ -67,30 +68,29 @@ def test_the_call_in_the_message_works(tmp_path, name):
     ],
 )
 def test_a_misspelt_argument_is_answered_with_its_name(tmp_path, argument, meant):
-    with pytest.raises(UsageError, match=f"called {argument!r}. Did you mean {meant!r}") as error:
+    with pytest.raises(UsageError) as error:
         kmip_data.save(make_graphs(), tmp_path / "mine", **{argument: "y"})
-    assert error.value.steps == ["help(kmip_data.save)"]
+    assert error.value.correction == (argument, meant)
 
 
-#: Objects that are no graphs -> words of the answer.
+#: Objects that are no graphs -> type or name that the error names.
 OTHER_OBJECTS = {
-    "nothing": (None, "NoneType cannot be saved"),
-    "a number": (3, "int cannot be saved"),
-    "types of nodes": ([HeteroData()], "to_homogeneous"),
-    "pairs of graph and label": ([(nx.path_graph(3), 1)], "data.y"),
-    "a name of a table": ({"atoms": []}, "'edges': edges"),
+    "nothing": (None, "NoneType"),
+    "a number": (3, "int"),
+    "types of nodes": ([HeteroData()], "HeteroData"),
+    "pairs of graph and label": ([(nx.path_graph(3), 1)], "tuple"),
+    "a name of a table": ({"atoms": []}, "atoms"),
 }
 
 
 @pytest.mark.parametrize("name", OTHER_OBJECTS)
-def test_objects_that_are_no_graphs_are_refused_in_words(tmp_path, name):
-    value, words = OTHER_OBJECTS[name]
-    with pytest.raises(UsageError) as error:
+def test_objects_that_are_no_graphs_are_refused(tmp_path, name):
+    value, named = OTHER_OBJECTS[name]
+    with raises(UsageError, naming=named):
         kmip_data.save(value, tmp_path / "mine")
-    assert words in str(error.value)
 
 
 @pytest.mark.parametrize("split", [[range(4), range(4, 6)], "train", 0.8])
-def test_a_split_that_is_no_dictionary_is_refused_in_words(tmp_path, split):
-    with pytest.raises(UsageError, match="not a dictionary of parts"):
+def test_a_split_that_is_no_dictionary_is_refused(tmp_path, split):
+    with pytest.raises(UsageError):
         kmip_data.save(make_graphs(), tmp_path / "mine", split=split)

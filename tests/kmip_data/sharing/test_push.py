@@ -141,7 +141,7 @@ def test_a_push_repairs_a_damaged_push(pushes, tmp_path, subtests) -> None:
                 damage_file(folder / name, whole[name], way)
                 damaged = read_contents(folder)
                 if name == "share.json":
-                    with pytest.raises(UsageError, match="holds something else"):
+                    with pytest.raises(UsageError):
                         push(str(folder))
                     assert read_contents(folder) == damaged
                 elif way != "missing" and name == "README.md":

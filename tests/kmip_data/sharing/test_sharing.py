@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ import pytest
 import torch
 from support.attacks.http_server import File, Handler, Server, redirect, serving, status
 from support.cases import damage_file, read_contents
+from support.raises import raises
 from torch_geometric.data import Data
 
 import kmip_data
@@ -118,7 +118,7 @@ def test_the_index_is_written_first_without_files_and_last(build, monkeypatch, t
     def recorded(at: remote.Remote, name: str, content: Path | bytes) -> None:
         order.append(name)
         if order.count(SHARE_NAME) == 1 and name != SHARE_NAME:
-            with pytest.raises(UsageError, match="unfinished push of the build rings"):
+            with raises(UsageError, naming="rings"):
                 pull(address, Home(tmp_path / "home"))
         write_file(at, name, content)
 
@@ -163,7 +163,7 @@ def test_a_damaged_push_is_refused(build, tmp_path, home, subtests) -> None:
                 damage_file(share / file, data, way)
                 try:
                     for address in (str(share), share.as_uri()):
-                        with pytest.raises(error, match=re.escape(str(share))) as caught:
+                        with raises(error, naming=share) as caught:
                             pull(address, home, quiet=True)
                 finally:
                     (share / file).write_bytes(data)
@@ -232,7 +232,7 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
             create_marked_folder(folder, f"build {build.card.key}")
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(victim)
-        with pytest.raises(UsageError, match=re.escape(str(link))):
+        with raises(UsageError, naming=link):
             pull(str(share), home, quiet=True)
         assert not any(victim.iterdir())
     folder.unlink()
@@ -242,7 +242,7 @@ def test_nothing_is_written_through_a_link(build, tmp_path, home) -> None:
 def test_a_licence_that_forbids_it_is_named(build, tmp_path) -> None:
     terms = load_manifest("shapenet-part").license.model_dump()
     for states in ({"license": terms}, {"manifest": "shapenet-part"}):
-        with pytest.raises(LicenseNotAccepted, match=re.escape(terms["name"])):
+        with raises(LicenseNotAccepted, naming=terms["name"]):
             push_build(
                 Build(build.path, build.card.model_copy(update=states)), str(tmp_path / "share")
             )
@@ -254,9 +254,8 @@ def test_a_damaged_build_is_not_pushed(build, tmp_path) -> None:
     shutil.copytree(build.path, copy.path)
     shard = copy.path / "shards/00000.h5"
     shard.unlink()
-    with pytest.raises(DamagedInput, match="No such file") as caught:
+    with raises(DamagedInput, naming=shard):
         push_build(copy, str(tmp_path / "share"), quiet=True)
-    assert str(shard) in caught.value.message
     assert not (tmp_path / "share").exists()
 
 
@@ -278,7 +277,7 @@ def test_a_build_with_an_edited_card_is_not_pushed(build, tmp_path) -> None:
         edited = sound.replace(old, new, 1)
         assert edited != sound
         (copy / "card.json").write_text(edited)
-        with pytest.raises(DamagedInput, match=r"card\.json") as caught:
+        with raises(DamagedInput, naming="card.json") as caught:
             push_build(Build(copy, read_card(copy)), str(tmp_path / "share"), quiet=True)
         assert caught.value.found is None  # not: cannot be read
         assert not (tmp_path / "share").exists()
@@ -286,14 +285,13 @@ def test_a_build_with_an_edited_card_is_not_pushed(build, tmp_path) -> None:
 
 def test_invalid_names_and_addresses_are_refused(build, home, tmp_path) -> None:
     for address in ("nope://x/y", "", "reference://x"):
-        with pytest.raises(UsageError, match=address or "empty") as error:
+        with raises(UsageError, naming=address):
             push_build(build, address)
-        assert "huggingface_hub for hf://" in str(error.value)
     for name in ("ü x", "#a", "..", "a\nb", "b" * 201):
-        with pytest.raises(UsageError, match=re.escape(repr(name))):
+        with raises(UsageError, naming=repr(name)):
             push_build(Build(build.path.parent / name, build.card), str(tmp_path / "share"))
         assert not (tmp_path / "share").exists()
-    with pytest.raises(UsageError, match=SHARE_NAME):
+    with raises(UsageError, naming=SHARE_NAME):
         pull(str(tmp_path / "empty"), home)
     with pytest.raises(SourceUnavailable):
         pull("http://127.0.0.1:9/nothing", home)
@@ -353,7 +351,7 @@ def test_a_cut_pull_over_http_retries_and_resumes_with_the_first_missing_file(
     cut = [File(data, cut=at) for at in (0, 2**20, len(data) - 1)]
     with serving() as server:
         serve_push(server, share, cut * 2)
-        with pytest.raises(SourceUnavailable, match="cut the connection"):
+        with pytest.raises(SourceUnavailable):
             pull(server.url(""), home, quiet=True)
         assert sum(path == f"/{shard}" for path, _ in server.requests) == 5
         assert not (home.built / "rings" / shard).exists()
@@ -383,9 +381,7 @@ def test_a_server_that_lies_about_a_file_leaves_none(build, tmp_path, home, subt
     for name, lie in lies.items():
         with subtests.test(name), serving() as server:
             serve_push(server, share, [lie])
-            with pytest.raises(
-                DamagedInput, match=r"shards/00000\.h5 differs from what was pushed"
-            ):
+            with raises(DamagedInput, naming="shards/00000.h5"):
                 pull(server.url(""), home, quiet=True)
             assert server.sent < 2**26
             copied = read_contents(home.built / "rings").keys()

@@ -787,7 +787,7 @@ def check_part(dataset: ShardedDataset, known: Known, truth: Truth) -> None:
     assert dataset.keys == keys
     for key, item in zip(keys, dataset, strict=True):
         check_values(item, truth, key)
-    with pytest.raises(IndexError, match=f"the part {dataset.split} has {len(keys)} item"):
+    with pytest.raises(IndexError):
         dataset[len(keys)]
     if known.spec == "own":
         assert dataset.num_classes == len(CLASSES)
