@@ -104,7 +104,9 @@ class Networks:
         for source, target, attributes in _edges(graph):
             ends = (node_names[source], node_names[target])
             row = f"from {source} to {target}"
-            self._rows["edge"].add(location, row, edge_defaults | attributes, key, *ends, is_undirected)
+            self._rows["edge"].add(
+                location, row, edge_defaults | attributes, key, *ends, is_undirected
+            )
 
     def roles(self, name: str, options: ReadOptions, ignored: dict[str, str]) -> Roles:
         """Return the tables in their roles; ``name`` is that of the graphs, for messages."""

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from kmip_data.pipelines.datasets.graphs.tables.known_columns import (
     in_direction,
-    names_give_direction,
 )
 from support.cli import kmip
 from support.graph_files import build_files, npz_bytes, write_files

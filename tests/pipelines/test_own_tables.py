@@ -9,7 +9,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-from support.cases import check_each, steps_of
+from support.cases import check_each
 from support.own_graphs import number_folders, parse_remedy, read_files, write_files
 
 from kmip_data.errors import DamagedInput, Setting, UsageError

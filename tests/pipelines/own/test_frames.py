@@ -8,25 +8,15 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-<<<<<<<< HEAD:tests/pipelines/own/test_frames.py
 from support.own_graphs import read_files, write_files
-========
-from support.cases import steps_of
-from support.own_graphs import PIPELINE, read_files, write_files
->>>>>>>> bf2f07c1e07b266897bbf15c74e323227e901539:tests/pipelines/own/test_typed_tables.py
 
 import kmip_data
 from kmip_data.errors import DamagedInput, OutOfResources
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-<<<<<<<< HEAD:tests/pipelines/own/test_frames.py
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.own.files import read_tables
 from kmip_data.saving.frames import table_of_frame
-========
-from kmip_data.pipelines.own.files import read_tables
-from kmip_data.saving.frames import is_frame
->>>>>>>> bf2f07c1e07b266897bbf15c74e323227e901539:tests/pipelines/own/test_typed_tables.py
 
 EDGES = '{"source": "a", "target": "b", "w": 1.5}\n\n{"source": "b", "target": "c", "w": 2}\n'
 
@@ -42,7 +32,6 @@ def test_lines_of_json_are_a_table_and_blank_lines_are_counted(tmp_path: Path) -
         read_files(tmp_path / "plain")
 
 
-<<<<<<<< HEAD:tests/pipelines/own/test_frames.py
 #: Files -> texts that the error has.
 FAULTS = [
     ({"edges_jsonl": EDGES + "nothing\n"}, "edges.jsonl, line 4"),
@@ -52,35 +41,16 @@ FAULTS = [
     ({"edges_json": '[{"source": 1},'}, "edges.json, line 1"),
     ({"edges_feather": b"ARROW1\0\0\0"}, "edges.feather"),
     ({"edges_parquet": b"PAR1\0\0\0\0"}, "edges.parquet"),
-========
-#: Files and parameters -> message of the error and its advice.
-FAULTS = [
-    ({"edges_jsonl": EDGES + "nothing\n"}, {}, "line 4: no JSON", ""),
-    ({"edges_jsonl": EDGES + "[1, 2]\n"}, {}, "no list of objects", "to_json"),
-    ({"edges_jsonl": "\n"}, {}, "no list of objects", "to_json"),
-    ({"edges_json": '[{"source": 1}, 2]'}, {}, "no list of objects", "to_json"),
-    ({"edges_json": '[{"source": 1},'}, {}, "line 1: no JSON", ""),
-    ({"edges_feather": b"ARROW1\0\0\0"}, {}, "as Parquet or Arrow", "to_parquet"),
-    ({"edges_parquet": b"PAR1\0\0\0\0"}, {}, "as Parquet or Arrow", "to_parquet"),
->>>>>>>> bf2f07c1e07b266897bbf15c74e323227e901539:tests/pipelines/own/test_typed_tables.py
 ]
 
 
 @pytest.mark.parametrize("case", range(len(FAULTS)))
-<<<<<<<< HEAD:tests/pipelines/own/test_frames.py
 def test_a_fault_says_where_it_is(tmp_path: Path, case: int) -> None:
     files, place = FAULTS[case]
     with pytest.raises(DamagedInput) as caught:
         read_files(write_files(tmp_path / "files", **files))
     assert place in caught.value.message
     assert caught.value.steps
-========
-def test_a_fault_says_where_it_is_and_what_to_do(tmp_path: Path, case: int) -> None:
-    files, parameters, message, remedy = FAULTS[case]
-    with pytest.raises(DamagedInput, match=message) as caught:
-        read_files(write_files(tmp_path / "files", **files), **parameters)
-    assert remedy in steps_of(caught.value)
->>>>>>>> bf2f07c1e07b266897bbf15c74e323227e901539:tests/pipelines/own/test_typed_tables.py
 
 
 def test_a_column_of_smiles_is_found_in_all_tables(tmp_path: Path) -> None:
@@ -113,23 +83,6 @@ FRAME = pd.DataFrame(
 )
 
 
-<<<<<<<< HEAD:tests/pipelines/own/test_frames.py
-========
-@pytest.mark.filterwarnings("ignore:The Dataframe Interchange Protocol is deprecated")
-@pytest.mark.parametrize("method", ["__arrow_c_stream__", "__dataframe__"])
-def test_frames_of_any_library_are_tables(tmp_path: Path, method: str) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
-    # A table of another library, which offers its columns by one method.
-    exported = type("Table", (), {method: staticmethod(getattr(FRAME, method))})()
-    assert is_frame(exported)
-    kmip_data.save(exported, tmp_path / "one")
-    kmip_data.save({"edges": FRAME}, tmp_path / "two")
-    first, second = (kmip_data.open(tmp_path / name)[0].to_dict() for name in ("one", "two"))
-    assert first.keys() == second.keys()
-    assert all((first[name] == second[name]).all() for name in first)
-
-
->>>>>>>> bf2f07c1e07b266897bbf15c74e323227e901539:tests/pipelines/own/test_typed_tables.py
 #: Categories of a column -> whether their dtype is ordered, and its features.
 CATEGORIES = {
     ("1", "4", "7bis", "14"): (False, ["1", "14", "4", "7bis"]),
@@ -165,13 +118,14 @@ def test_a_dtype_of_categories_decides_whatever_their_texts(tmp_path: Path, valu
     assert dataset[0].y.tolist() == [*codes, *codes, -1]
 
 
-#: Index of a table of nodes with the ids 5, 7 and 9, or letters.
+#: Index of a table of nodes with the ids 5, 7 and 9, or letters -> the columns that it becomes.
 INDEXES = {
-    "named": lambda ids: pd.Index(ids, name="who"),
-    "without a name": pd.Index,
-    "of categories": lambda ids: pd.CategoricalIndex(ids, name="who"),
-    "of two levels": lambda ids: pd.MultiIndex.from_arrays(
-        [list("xyx"), ids], names=["kind", "who"]
+    "named": (lambda ids: pd.Index(ids, name="who"), ["who"]),
+    "without a name": (pd.Index, ["index"]),
+    "of categories": (lambda ids: pd.CategoricalIndex(ids, name="who"), ["who"]),
+    "of two levels": (
+        lambda ids: pd.MultiIndex.from_arrays([list("xyx"), ids], names=["kind", "who"]),
+        ["kind", "who"],
     ),
 }
 
@@ -179,14 +133,11 @@ INDEXES = {
 @pytest.mark.parametrize("ids", [[5, 7, 9], ["b", "a", "c"]], ids=["numbers", "texts"])
 @pytest.mark.parametrize("case", INDEXES)
 def test_an_index_of_pandas_is_a_column(tmp_path: Path, case: str, ids: list[object]) -> None:
-    make_index = INDEXES[case]
+    make_index, columns = INDEXES[case]
     nodes = pd.DataFrame({"mass": [1.5, 2.5, 3.5], "kind_": list("uvu")}, index=make_index(ids))
-<<<<<<<< HEAD:tests/pipelines/own/test_frames.py
     table = table_of_frame("nodes", nodes, {}, may_have_ids=True)
     assert table.column_names == [*columns, "mass", "kind_"]
     assert table.texts(columns[-1]) == [*map(str, ids)]
-========
->>>>>>>> bf2f07c1e07b266897bbf15c74e323227e901539:tests/pipelines/own/test_typed_tables.py
     # Filtered and sorted edges have an index of other numbers, which are no ends.
     edges = pd.DataFrame({"w": [9.5, 1.5, 2.5], "u": [ids[0], *ids[:2]], "v": [ids[0], *ids[1:]]})
     kmip_data.save({"nodes": nodes, "edges": edges[1:][::-1]}, tmp_path / "a", label="kind_")
@@ -196,7 +147,6 @@ def test_an_index_of_pandas_is_a_column(tmp_path: Path, case: str, ids: list[obj
     assert data.edge_attr.tolist() == [[2.5], [1.5]]
 
 
-<<<<<<<< HEAD:tests/pipelines/own/test_frames.py
 def test_an_index_that_numbers_rows_or_repeats_a_column_is_none() -> None:
     for frame in (FRAME, pd.concat([FRAME, FRAME]), FRAME.set_index("source", drop=False)):
         assert table_of_frame("t", frame, {}, may_have_ids=True).column_names == [*FRAME]
@@ -208,18 +158,12 @@ def test_an_index_that_numbers_rows_or_repeats_a_column_is_none() -> None:
 def test_frames_of_any_library_and_files_of_arrow_are_tables(tmp_path: Path) -> None:
     """An index is a column of a file, unless it numbers the rows."""
     from pyarrow import Table, ipc
-========
-def test_arrow_is_read_as_a_file_and_as_a_stream(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
-    from pyarrow import ipc
->>>>>>>> bf2f07c1e07b266897bbf15c74e323227e901539:tests/pipelines/own/test_typed_tables.py
 
     indexed = FRAME.set_index("source")
     table = Table.from_pandas(indexed)
     for name, new in (("a.arrow", ipc.new_file), ("b.arrow", ipc.new_stream)):
         with new(str(tmp_path / name), table.schema) as writer:
             writer.write_table(table)
-<<<<<<<< HEAD:tests/pipelines/own/test_frames.py
     indexed.to_feather(tmp_path / "c.feather")
     indexed.to_parquet(tmp_path / "d.parquet")
     FRAME.sample(frac=1, random_state=1).to_parquet(tmp_path / "e.parquet")
@@ -242,20 +186,3 @@ def test_arrow_is_read_as_a_file_and_as_a_stream(tmp_path: Path) -> None:
     assert found.texts("index") == ["p", "q"]
     with pytest.raises(OutOfResources):
         read_tables(tmp_path, ["d.parquet"], ReadOptions(GraphParams(), memory=1), Notices())
-========
-    frame.to_feather(tmp_path / "c.feather")
-    frame.to_parquet(tmp_path / "d.parquet")
-    FRAME.drop(0).to_parquet(tmp_path / "e.parquet")  # with numbers as an index without a name
-    FRAME.set_axis(["p", "q"]).to_parquet(tmp_path / "f.parquet")
-    for path in sorted(tmp_path.iterdir()):
-        (read,) = read_tables(tmp_path, [path.name], ReadOptions(PIPELINE.Params()), Notices())
-        rows = slice(1, None) if path.stem == "e" else slice(None)
-        expected = {name: column[rows] for name, column in FRAME.items()}
-        if path.stem == "f":
-            expected["index"] = pd.Series(["p", "q"])
-        assert {*read.columns} == {*expected}
-        for name, column in expected.items():
-            assert read.texts(name) == [str(cell) if cell == cell else "" for cell in column]
-        with pytest.raises(OutOfResources, match=path.name):
-            read_tables(tmp_path, [path.name], ReadOptions(PIPELINE.Params(), memory=1), Notices())
->>>>>>>> bf2f07c1e07b266897bbf15c74e323227e901539:tests/pipelines/own/test_typed_tables.py

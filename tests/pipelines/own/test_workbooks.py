@@ -15,9 +15,8 @@ from typing import Any
 import openpyxl
 import pandas as pd
 import psutil
-import pyarrow as pa
 import pytest
-from support.own_graphs import PIPELINE, read_files
+from support.own_graphs import read_files
 
 from kmip_data.errors import DamagedInput, OutOfResources, Setting
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
