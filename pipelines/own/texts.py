@@ -35,8 +35,9 @@ SAMPLED_LINES = 100  #: first lines, which determine the separator
 MAX_COLUMNS = 65_536
 _NO_SEPARATOR = "\x1f"  #: separator of a text with one column
 _BLOCK_BYTES = 2**22  #: bytes that are parsed at once, and the length of the longest row
+_BYTES_OF_CELL = 18  #: peak memory, measured with 10⁷ cells of one digit
 #: Peak memory of a byte, measured with 10⁶ edges: of UTF-8 that is mapped, of a copy, and of texts in Python.
-_BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 3, 5, 25
+BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 3, 5, 25
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line that Excel writes
 _COMMENT_OR_BLANK = re.compile(rb"^[ \t]*(?:(?:[#%]|//)[^\n]*)?\n", re.MULTILINE)
 _MAY_BEGIN_COMMENT = np.isin(np.arange(256), list(b"#%/ \t\n"))
@@ -99,6 +100,9 @@ def table_of_lines(rows: Rows, options: ReadOptions, notices: Notices) -> TopRow
 
     if sample[0].count(separator) >= MAX_COLUMNS:
         raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
+    head = rows.data[:_BLOCK_BYTES]
+    cells_per_byte = (head.count(separator.encode()) + head.count(b"\n")) / len(head)
+    options.check_memory(int(_BYTES_OF_CELL * cells_per_byte * len(rows.data)), name)
     is_csv = _quote_whole_cells(rows.data, separator)
     quoting: Quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
     cells = _read_with_arrow(rows, separator, quoting) if is_csv or quoting else None
@@ -135,7 +139,7 @@ def read_rows(path: Path, name: str, options: ReadOptions) -> Rows:
     size = path.stat().st_size
     if not size:
         raise NoTable(f"{name} is empty.", steps="write a table into it")
-    options.check_memory(_BYTES_READ * size, name)
+    options.check_memory(BYTES_READ * size, name)
     data: Buffer
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)

@@ -132,5 +132,5 @@ def test_advice_on_pictures_is_followed(tmp_path, monkeypatch):
 
 
 def test_only_a_refusal_is_followed():
-    with pytest.raises(AssertionError, match="built"):
+    with pytest.raises(AssertionError):
         Advice().follow(["list"], 1)
