@@ -340,8 +340,10 @@ class _RolesFinder:
         pairs = [pair for pair in names.end_pairs(table.column_names) if _agrees(pair, given)]
         if len(pairs) == 1:
             return pairs[0], True
-        if len(table.column_names) == 2 and not table.has_names:
-            return (table.column_names[0], table.column_names[1]), True
+        columns = table.column_names
+        has_two = len(columns) == 2 and not any(self.ids.of(table, name).are_fractions for name in columns)
+        if has_two and not table.has_names:
+            return (columns[0], columns[1]), True
         common: dict[Ends, int] = {}
         free = self.readings.free(table)[:COMPARED_COLUMNS]
         candidates = [
