@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import ipc, parquet
 
 from kmip_data.errors import DamagedInput
@@ -29,14 +28,18 @@ from kmip_data.pipelines.formats.file_heads import (
 )
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
+from kmip_data.pipelines.own.joined import concatenated
+from kmip_data.pipelines.own.names import end_pairs
 from kmip_data.pipelines.own.table import (
     FILE_COLUMNS,
+    FOLDER,
+    STEM,
     Table,
     names_of_file,
     table_of_arrays,
     table_of_rows,
 )
-from kmip_data.pipelines.own.texts import read_text
+from kmip_data.pipelines.own.texts import BYTES_READ, read_text
 from kmip_data.pipelines.own.workbooks import names_in_workbook, read_workbook
 
 _BYTES_PER_JSON_BYTE = 16  #: peak memory of parsing, measured with 200,000 edges of two numbers
@@ -87,8 +90,9 @@ def read_files(
             notices.ignored[file] = f"no table: {error.message}"
             continue
         for table in tables:
-            is_alone = len(files) == 1 and not others
-            if not is_alone and isinstance(table, TopRow) and not table.below.rows:
+            is_alone = len(files) == len(tables) == 1 and not others
+            has_rows = not isinstance(table, TopRow) or table.below.rows or end_pairs(table.cells)
+            if not is_alone and not has_rows:
                 notices.ignored[table.name] = "no table: it has one line"
             else:
                 found[file, table.name] = table
@@ -110,7 +114,7 @@ def _decompressed(path: Path, name: str, options: ReadOptions) -> Iterator[Path]
             with open_gzip(path) as source, plain.open("wb") as copy:
                 while block := source.read(_BLOCK_BYTES):
                     copy.write(block)
-                    options.check_memory(copy.tell(), name)
+                    options.check_memory(BYTES_READ * copy.tell(), name)
         except (InflateError, EOFError, OSError) as error:
             raise DamagedInput(f"{name} is a damaged gzip: {error}.") from error
         yield plain
@@ -183,7 +187,8 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
     except (json.JSONDecodeError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         line = [*numbers, *numbers[-1:]][line - 1] if numbers else line
-        raise DamagedInput(f"{name}, line {line}: no JSON.", found=first_problem(error)) from error
+        found = getattr(error, "msg", first_problem(error))
+        raise DamagedInput(f"{name}, line {line}: no JSON.", found=found) from error
     if isinstance(rows, dict) and not any(isinstance(row, list) for row in rows.values()):
         rows = [
             {"id": key, **(row if isinstance(row, dict) else {"label": row})}
@@ -194,10 +199,12 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
             f"{name} has a list for each of {len(rows):,} names, and is no table.",
             steps="write a row for each name, or move the file elsewhere",
         )
-    is_table = isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)
-    if not is_table or len(numbers) not in {0, len(rows)}:
+    are_objects = [isinstance(row, dict) for row in rows] if isinstance(rows, list) else [False]
+    if not are_objects or not all(are_objects) or len(numbers) not in {0, len(rows)}:
+        line = next((n for n, is_one in zip(numbers, are_objects, strict=False) if not is_one), 1)
+        where = f", line {line}: no object" if numbers else " has no list of objects"
         raise NoTable(
-            f"{name} has no list of objects, such as [{{'source': 0, 'target': 1}}].",
+            f"{name}{where}, such as [{{'source': 0, 'target': 1}}].",
             steps=f"write it with pandas: frame.to_json({name!r}, orient='records')",
         )
     facts = {"row_word": "line", "lines": np.array(numbers)} if is_lines else ROWS_FROM_0
@@ -268,24 +275,28 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
     """Return the rows of several files, with the columns of their names."""
     tables = [table for _, table in group]
     counts = [table.rows for table in tables]
-    columns = {}
-    for column in tables[0].columns:
-        parts = [table.columns[column] for table in tables]
-        if len({part.type for part in parts}) > 1:
-            parts = [pc.cast(part, pa.string()) for part in parts]
-        columns[column] = pa.concat_arrays(parts)
+    columns = {
+        column: concatenated([table.columns[column] for table in tables])
+        for column in tables[0].columns
+    }
     names = []
+    previous: dict[tuple[str, ...], Table] = {}
     for file, table in group:
         _, _, sheet = table.name.partition(f"{PurePosixPath(file).name}, ")
         names.append(names_of_file(file, sheet))
+        same = previous.setdefault((names[-1][FOLDER], names[-1][STEM]), table)
+        if same is not table and [*same.columns.values()] == [*table.columns.values()]:
+            raise DamagedInput(
+                f"{same.name} and {table.name} have the same rows.", steps="keep one of them"
+            )
     for column in FILE_COLUMNS:
         texts = pa.array([names_of_row[column] for names_of_row in names])
         columns[column] = texts.take(np.repeat(np.arange(len(counts)), counts))
-    lines = [
-        table.lines + np.arange(table.rows) if isinstance(table.lines, int) else table.lines
-        for table in tables
-    ]
     locations = [table.name for table in tables for _ in range(table.rows)]
     return replace(
-        tables[0], name=name, columns=columns, lines=np.concatenate(lines), locations=locations
+        tables[0],
+        name=name,
+        columns=columns,
+        lines=np.concatenate([table.line_numbers for table in tables]),
+        locations=locations,
     )

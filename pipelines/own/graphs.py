@@ -84,6 +84,9 @@ def graphs_of_tables(
     else:
         index = _index_of_ends(roles, graphs, ids, ends, options, findings)
 
+    if not len(ids):
+        raise DamagedInput(f"{edges.name} has no row.", steps="write a row for each edge")
+
     # 3. Graph by graph.
     rows_by_level = {level: graphs.rows(level) for level in graphs.codes}
     place = np.empty(len(ids), np.int64)  # of each node within its graph
@@ -179,7 +182,7 @@ def _ids(roles: Roles, table: Table, name: str) -> pa.Array:
     """Return the ids in a column; refuse empty cells."""
     cells = roles.ids.of(table, name).cells
     if cells.null_count:
-        row = int(table.is_empty(name).argmax())
+        row = int(pc.is_null(cells).to_numpy(zero_copy_only=False).argmax())
         raise table.error_at(row, f"{name!r} is empty", "fill in the id, or remove the line")
     return cells
 

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from kmip_data.arrays import I64, Bools
 from kmip_data.pipelines.own import names
+from kmip_data.pipelines.own.columns.facts import MISSING
 from kmip_data.pipelines.own.table import Table
 
 _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that are no key or no end
@@ -157,7 +158,10 @@ def normal_ids(cells: pa.Array) -> pa.Array:
 
 
 def _whole_numbers(texts: pa.Array) -> pa.Array | None:
-    """Return texts as int64 if all are whole numbers; ``None`` if one is not, or begins with a 0."""
+    """Return texts as int64 if all are whole numbers or words for a missing one; ``None`` otherwise.
+
+    A number that begins with a 0 is a code.
+    """
     if len(texts) == texts.null_count:
         return None
     try:
@@ -168,6 +172,7 @@ def _whole_numbers(texts: pa.Array) -> pa.Array | None:
             return numbers
     except pa.ArrowInvalid:
         pass
+    texts = pc.if_else(pc.is_in(texts, pa.array([*MISSING])), pa.scalar(None, pa.string()), texts)
     distinct = pc.drop_null(pc.unique(texts[:_SAMPLED_ROWS]))
     for part in (distinct, texts):
         if not pc.all(pc.match_substring_regex(part, _NUMBER)).as_py():

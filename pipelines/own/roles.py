@@ -443,22 +443,22 @@ class _RolesFinder:
         return with_columns(table, other, rows, key)
 
     def _ignore(self, table: Table) -> None:
-        """Note a table without a role; refuse it if an option names a column that only it has."""
+        """Note a table without a role.
+
+        Refuse it if its name is one of nodes or graphs, or if an option names a column that only it has.
+        """
         reason = "no column with another id in each row has ids of the other tables"
+        steps = "write the id of its node, or the name of its graph or file, into each row"
+        if names.level_of(table.name) in {"node", "graph"}:
+            raise DamagedInput(f"{table.name}: {reason}.", found=table.column_list, steps=steps)
         params = self.params
         for name in (*params.label, *params.feature, params.group):
             if [other for other in self.tables if name in other.columns] == [table]:
                 raise DamagedInput(
                     f"{table.name} has the column {name!r}, but {reason}.",
                     found=table.column_list,
-                    steps="write the id of its node, or the name of its graph or file, into each row",
+                    steps=steps,
                 )
-        stems = table.columns[STEM].unique().to_pylist() if STEM in table.columns else [table.name]
-        if are_parts([stem.partition(".")[0] for stem in stems]):
-            raise DamagedInput(
-                f"{table.name} may list the ids of a split, but its lines have several cells.",
-                steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
-            )
         self.findings.notices.ignored[table.name] = reason
 
     def _refuse_ids_with_faults(self, roles: Roles, table: Table) -> None:

@@ -76,8 +76,9 @@ def read_workbook(path: Path, name: str, options: ReadOptions, notices: Notices)
         filled = [any(cell is not None for cell in row) for row in sheet.rows]
         numbers = np.flatnonzero(filled[top:]) + top + 1
         rows = [sheet.rows[number - 1] for number in numbers]
-        whole = partial(_table_of_rows, table, rows, numbers, notices)
-        below = _table_of_rows(table, rows[1:], numbers[1:], notices)
+        make = partial(_table_of_rows, table, len(rows[0]), notices=notices)
+        whole = partial(make, rows=rows, numbers=numbers)
+        below = make(rows=rows[1:], numbers=numbers[1:])
         first = ["" if cell is None else str(cell).strip() for cell in rows[0]]
         tables.append(TopRow(first, below, whole))
     if not tables:
@@ -86,9 +87,9 @@ def read_workbook(path: Path, name: str, options: ReadOptions, notices: Notices)
 
 
 def _table_of_rows(
-    name: str, rows: Sequence[Sequence[Any]], numbers: Any, notices: Notices
+    name: str, width: int, *, rows: Sequence[Sequence[Any]], numbers: Any, notices: Notices
 ) -> Table:
-    columns = {str(i): [*cells] for i, cells in enumerate(zip(*rows, strict=True))}
+    columns = {str(i): [row[i] for row in rows] for i in range(width)}
     facts = {"has_names": False, "row_word": "row", "lines": numbers}
     return table_of_arrays(name, columns, notices.ignored, **facts)
 

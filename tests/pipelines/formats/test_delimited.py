@@ -32,7 +32,7 @@ def both(folder, data, *, header=None):
     columns = read_point_columns(folder.parent / "cloud.txt", "cloud.txt", options)
     points = np.column_stack(list(columns.values.values())).astype(float)
     write_files(folder, edges_csv="source,target\n0,1\n1,2\n", nodes_csv=data)
-    (record,) = read_files(folder).records
+    (record,) = read_files(folder, label=("none",)).records
     return points, record.columns["node/x"]
 
 

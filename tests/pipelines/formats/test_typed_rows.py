@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from support.own_graphs import read_files, write_files
 
 from kmip_data.errors import OutOfResources
-from kmip_data.pipelines.datasets.graphs.tables import read_table
 from kmip_data.pipelines.formats import delimited, typed_rows
 from kmip_data.pipelines.formats.delimited import count_cells, row_blocks
 from kmip_data.pipelines.formats.typed_rows import parse_rows
-from kmip_data.runtime import memory
 
 #: Cells that change the dtype of a column, wherever they stand.
 RARE = ["0.5", "", "x", "True", "007", "9007199254740993", "9223372036854775809", "-1", "1e400"]
@@ -21,12 +18,10 @@ COMMON = ["7", "0.25", "True", "word", '"two, words\nin two lines"', '"a ""quote
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    """Let even small texts consist of many blocks, and be mapped."""
+    """Let even small texts consist of many blocks."""
     monkeypatch.setattr(delimited, "_BLOCK_BYTES", 24)
     monkeypatch.setattr(typed_rows, "_BLOCK_BYTES", 24)
     monkeypatch.setattr(typed_rows, "_MIN_ROWS_PER_BLOCK", 1)
-    monkeypatch.setattr(read_table, "_MIN_MAPPED_BYTES", 1)
-    monkeypatch.setattr(memory, "MIN_MAPPED_BYTES", 1)
 
 
 def table(seed):
@@ -58,27 +53,6 @@ def test_blocks_have_the_columns_of_the_whole(small_blocks, tmp_path):
             texts, typed_rows._parse(data, ",", {"dtype": str, "na_values": [], "usecols": [2]})
         )
         assert (count_cells(data, ",") == 4).all()
-
-
-def test_a_mapped_file_gives_the_same_graph(small_blocks, tmp_path, monkeypatch):
-    text = "source,target,kind\n" + "".join(f"{i},{i * 7 % 40},{'ab'[i % 2]}\n" for i in range(40))
-    texts = [
-        text,
-        text.replace("b\n", "größer\n"),
-        f"# made here\n{text},,\n,,\n",
-        f"sep=,\n{text}",
-    ]
-    for number, data in enumerate(texts):
-        folder = write_files(tmp_path / f"{number}", edges_csv=data)
-        (mapped,) = read_files(folder).records
-        with monkeypatch.context() as context:
-            context.setattr(read_table, "_MIN_MAPPED_BYTES", 2**30)
-            (read,) = read_files(folder).records
-        np.testing.assert_array_equal(mapped.edge_index, read.edge_index)
-        np.testing.assert_array_equal(
-            mapped.columns["edge/edge_attr"], read.columns["edge/edge_attr"]
-        )
-        assert mapped.num_edges == 40
 
 
 def test_memory_is_checked_block_by_block(small_blocks):

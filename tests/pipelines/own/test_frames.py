@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from support.cases import steps_of
 from support.own_graphs import read_files, write_files
 
 import kmip_data
-from kmip_data.errors import (
-    Command,
-    DamagedInput,
-    KmipDataError,
-    MissingExtra,
-    OutOfResources,
-    UsageError,
-)
-from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
-    as_pandas,
-    is_frame,
-    with_index_columns,
-)
-from kmip_data.pipelines.formats.typed_tables.frames import read_frames
+from kmip_data.errors import DamagedInput, OutOfResources
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.own.files import read_tables
+from kmip_data.saving.frames import table_of_frame
 
 EDGES = '{"source": "a", "target": "b", "w": 1.5}\n\n{"source": "b", "target": "c", "w": 2}\n'
 
@@ -42,44 +32,25 @@ def test_lines_of_json_are_a_table_and_blank_lines_are_counted(tmp_path: Path) -
         read_files(tmp_path / "plain")
 
 
-#: Files and parameters -> error, and its message and advice.
+#: Files -> texts that the error has.
 FAULTS = [
-    ({"edges_jsonl": EDGES + "nothing\n"}, {}, DamagedInput, "line 4: not an object", "to_json"),
-    ({"edges_jsonl": EDGES + "[1, 2]\n"}, {}, DamagedInput, "line 4: not an object", "to_json"),
-    (
-        {"edges_jsonl": EDGES + '[["source", 1], ["target", 2]]\n'},
-        {},
-        DamagedInput,
-        "line 4: not an object",
-        "to_json",
-    ),
-    ({"edges_jsonl": "\n"}, {}, DamagedInput, "is empty", "a table into it"),
-    ({"edges_json": '[{"source": 1}, 2]'}, {}, DamagedInput, "not a list of objects", "to_json"),
-    ({"edges_json": '[{"source": 1},'}, {}, DamagedInput, "not a list of objects", "to_json"),
-    (
-        {"edges_feather": b"ARROW1\0\0\0"},
-        {},
-        KmipDataError,
-        "Arrow|pyarrow",
-        "to_feather|pyarrow",
-    ),
-    ({"edges_parquet": b"PAR1\0\0\0\0"}, {}, KmipDataError, "Parquet|pyarrow", "parquet|pyarrow"),
-    (
-        {"edges_jsonl": EDGES},
-        {"header": "no"},
-        UsageError,
-        "header='no' has no effect",
-        "without header",
-    ),
+    ({"edges_jsonl": EDGES + "nothing\n"}, "edges.jsonl, line 4"),
+    ({"edges_jsonl": EDGES + "[1, 2]\n"}, "edges.jsonl, line 4"),
+    ({"edges_jsonl": "\n"}, "edges.jsonl"),
+    ({"edges_json": '[{"source": 1}, 2]'}, "edges.json"),
+    ({"edges_json": '[{"source": 1},'}, "edges.json, line 1"),
+    ({"edges_feather": b"ARROW1\0\0\0"}, "edges.feather"),
+    ({"edges_parquet": b"PAR1\0\0\0\0"}, "edges.parquet"),
 ]
 
 
 @pytest.mark.parametrize("case", range(len(FAULTS)))
-def test_a_fault_says_where_it_is_and_what_to_do(tmp_path: Path, case: int) -> None:
-    files, parameters, kind, message, remedy = FAULTS[case]
-    with pytest.raises(kind, match=message) as caught:
-        read_files(write_files(tmp_path / "files", **files), **parameters)
-    assert any(word in steps_of(caught.value) for word in remedy.split("|"))
+def test_a_fault_says_where_it_is(tmp_path: Path, case: int) -> None:
+    files, place = FAULTS[case]
+    with pytest.raises(DamagedInput) as caught:
+        read_files(write_files(tmp_path / "files", **files))
+    assert place in caught.value.message
+    assert caught.value.steps
 
 
 def test_a_column_of_smiles_is_found_in_all_tables(tmp_path: Path) -> None:
@@ -110,21 +81,6 @@ def test_records_of_json_are_a_table(tmp_path: Path) -> None:
 FRAME = pd.DataFrame(
     {"source": ["a", "b"], "target": ["b", "c"], "w": [1, 2], "share": [0.5, None]}
 )
-
-
-@pytest.mark.filterwarnings("ignore:The Dataframe Interchange Protocol is deprecated")
-@pytest.mark.parametrize("method", ["__arrow_c_stream__", "__dataframe__"])
-def test_frames_of_any_library_are_tables(tmp_path: Path, method: str) -> None:
-    pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
-    # A table of another library, which offers its columns by one method.
-    exported = type("Table", (), {method: staticmethod(getattr(FRAME, method))})()
-    assert is_frame(exported)
-    pd.testing.assert_frame_equal(as_pandas(exported), FRAME)
-    kmip_data.save(exported, tmp_path / "one")
-    kmip_data.save({"edges": FRAME}, tmp_path / "two")
-    first, second = (kmip_data.open(tmp_path / name)[0].to_dict() for name in ("one", "two"))
-    assert first.keys() == second.keys()
-    assert all((first[name] == second[name]).all() for name in first)
 
 
 #: Categories of a column -> whether their dtype is ordered, and its features.
@@ -179,9 +135,9 @@ INDEXES = {
 def test_an_index_of_pandas_is_a_column(tmp_path: Path, case: str, ids: list[object]) -> None:
     make_index, columns = INDEXES[case]
     nodes = pd.DataFrame({"mass": [1.5, 2.5, 3.5], "kind_": list("uvu")}, index=make_index(ids))
-    got = with_index_columns(nodes, may_have_ids=True)
-    assert [*got] == [*columns, "mass", "kind_"]
-    assert [*got[columns[-1]]] == ids
+    table = table_of_frame("nodes", nodes, {}, may_have_ids=True)
+    assert table.column_names == [*columns, "mass", "kind_"]
+    assert table.texts(columns[-1]) == [*map(str, ids)]
     # Filtered and sorted edges have an index of other numbers, which are no ends.
     edges = pd.DataFrame({"w": [9.5, 1.5, 2.5], "u": [ids[0], *ids[:2]], "v": [ids[0], *ids[1:]]})
     kmip_data.save({"nodes": nodes, "edges": edges[1:][::-1]}, tmp_path / "a", label="kind_")
@@ -192,50 +148,41 @@ def test_an_index_of_pandas_is_a_column(tmp_path: Path, case: str, ids: list[obj
 
 
 def test_an_index_that_numbers_rows_or_repeats_a_column_is_none() -> None:
-    joined = pd.concat([FRAME, FRAME])
-    for frame in (FRAME, joined, FRAME.set_index("source", drop=False)):
-        assert [*with_index_columns(frame, may_have_ids=True)] == [*FRAME]
+    for frame in (FRAME, pd.concat([FRAME, FRAME]), FRAME.set_index("source", drop=False)):
+        assert table_of_frame("t", frame, {}, may_have_ids=True).column_names == [*FRAME]
     pairs = FRAME.set_index(["source", "target"])
-    assert [*with_index_columns(pairs, may_have_ids=False)] == [*FRAME]
+    assert table_of_frame("t", pairs, {}, may_have_ids=False).column_names == [*FRAME]
 
 
-def test_arrow_is_read_as_a_file_and_as_a_stream(tmp_path: Path) -> None:
-    pa = pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
-    from pyarrow import ipc
+@pytest.mark.filterwarnings("ignore:The Dataframe Interchange Protocol is deprecated")
+def test_frames_of_any_library_and_files_of_arrow_are_tables(tmp_path: Path) -> None:
+    """An index is a column of a file, unless it numbers the rows."""
+    from pyarrow import Table, ipc
 
-    frame = FRAME.set_index("source")  # pandas stores the index as a column
-    table = pa.Table.from_pandas(frame)
+    indexed = FRAME.set_index("source")
+    table = Table.from_pandas(indexed)
     for name, new in (("a.arrow", ipc.new_file), ("b.arrow", ipc.new_stream)):
         with new(str(tmp_path / name), table.schema) as writer:
             writer.write_table(table)
-    frame.to_feather(tmp_path / "c.feather")
-    frame.to_parquet(tmp_path / "d.parquet")
-    FRAME.drop(0).to_parquet(tmp_path / "e.parquet")  # with numbers as an index without a name
-    for path in sorted(tmp_path.iterdir()):
-        sizes: list[int] = []
-        (read,) = read_frames(path, None, lambda size, _, sizes=sizes: sizes.append(size))
-        expected = FRAME.drop(0).reset_index(drop=True) if path.stem == "e" else FRAME
-        pd.testing.assert_frame_equal(read.frame[[*FRAME]], expected, check_dtype=False)
-        assert len(read.frame.columns) == len(FRAME.columns)
-        assert sizes
+    indexed.to_feather(tmp_path / "c.feather")
+    indexed.to_parquet(tmp_path / "d.parquet")
+    FRAME.sample(frac=1, random_state=1).to_parquet(tmp_path / "e.parquet")
+    options = ReadOptions(GraphParams())
+    tables = [
+        read_tables(tmp_path, [path.name], options, Notices())[0]
+        for path in sorted(tmp_path.iterdir())
+    ]
+    for method in ("__arrow_c_stream__", "__dataframe__"):
+        # A table of another library, which offers its columns by one method.
+        exported = type("Table", (), {method: staticmethod(getattr(FRAME, method))})()
+        tables.append(table_of_frame("t", exported, {}, may_have_ids=False))
+    for found in tables:
+        columns = {name: found.columns[name].to_pylist() for name in FRAME}
+        read = pd.DataFrame(columns).sort_values("source", ignore_index=True)
+        pd.testing.assert_frame_equal(read, FRAME)
+        assert len(found.columns) == len(FRAME.columns)
     FRAME.set_axis(["p", "q"]).to_parquet(tmp_path / "f.parquet")
-    (read,) = read_frames(tmp_path / "f.parquet", None, lambda size, _: None)
-    assert read.frame["index"].tolist() == ["p", "q"]
-
-
-def test_parquet_needs_its_extra_and_its_size_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "edges.parquet"
-    pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
-    pd.DataFrame({"source": [0, 1], "target": [1, 0]}).to_parquet(path)
-
-    def refuse(size: int, name: str) -> None:
-        raise OutOfResources(f"{name} needs {size}")
-
-    with pytest.raises(OutOfResources, match=r"edges\.parquet"):
-        read_frames(path, None, refuse)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(MissingExtra, match="extra parquet") as caught:
-        read_frames(path, None, refuse)
-    assert caught.value.steps == [Command("pip", "install", "pyarrow")]
+    (found,) = read_tables(tmp_path, ["f.parquet"], options, Notices())
+    assert found.texts("index") == ["p", "q"]
+    with pytest.raises(OutOfResources):
+        read_tables(tmp_path, ["d.parquet"], ReadOptions(GraphParams(), memory=1), Notices())
