@@ -76,7 +76,9 @@ class Ids:
         if self.are_numbers or not pa.types.is_string(cells.type):
             return pa.types.is_floating(cells.type) and not self.are_numbers
         parts = (cells[:_SAMPLED_ROWS], cells)
-        are_numbers = all(pc.all(pc.match_substring_regex(part, _DECIMAL)).as_py() for part in parts)
+        are_numbers = all(
+            pc.all(pc.match_substring_regex(part, _DECIMAL)).as_py() for part in parts
+        )
         return are_numbers and bool(pc.any(pc.match_substring_regex(cells, "[.,]")).as_py())
 
     @cached_property
