@@ -347,7 +347,7 @@ def test_smiles_without_a_header_are_not_read_as_edges(home, tmp_path):
     )
 
     # Ids of nodes that look like the carbon of a ring.
-    file.write_text("c1,c2\nc2,c3\nc3,c1\n")
+    file.write_text("c1,c2\nc2,c3\nc1,c3\n")
     assert "edges           3\n" in expect_success(*words).out
 
 
