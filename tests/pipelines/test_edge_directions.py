@@ -7,9 +7,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from kmip_data.pipelines.datasets.graphs.tables.known_columns import (
-    in_direction,
-)
 from support.cli import kmip
 from support.graph_files import build_files, npz_bytes, write_files
 from support.own_graphs import number_folders, read_files
