@@ -340,8 +340,12 @@ class _RolesFinder:
         pairs = [pair for pair in names.end_pairs(table.column_names) if _agrees(pair, given)]
         if len(pairs) == 1:
             return pairs[0], True
-        if len(table.column_names) == 2 and not table.has_names:
-            return (table.column_names[0], table.column_names[1]), True
+        columns = table.column_names
+        has_two = len(columns) == 2 and not any(
+            self.ids.of(table, name).are_fractions for name in columns
+        )
+        if has_two and not table.has_names:
+            return (columns[0], columns[1]), True
         common: dict[Ends, int] = {}
         free = self.readings.free(table)[:COMPARED_COLUMNS]
         candidates = [
@@ -354,9 +358,7 @@ class _RolesFinder:
                 first, second = (self.ids.of(table, name).distinct for name in pair)
                 common[pair] = int((positions_in(first, second) >= 0).sum())
         if not any(common.values()):
-            columns = table.column_names
-            is_pair = len(columns) == 2 and len(self.tables) == 1
-            return ((columns[0], columns[1]), False) if is_pair else None
+            return ((columns[0], columns[1]), False) if has_two and len(self.tables) == 1 else None
         ends = max(common, key=lambda pair: common[pair])
         least = _MIN_COMMON * common[ends]
         is_only = sum(count >= least for count in common.values()) == 1

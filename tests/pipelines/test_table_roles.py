@@ -285,7 +285,7 @@ ONE_GRAPH = {
             "ziele_csv": csv(nummer=range(4), name=[*"abcd"]),
         },
         {(f"{row}", f"{(row - 5) % 12}") for row in range(12)},
-        {},
+        {"node": "none"},
     ),
     "zeros lost": (
         {
