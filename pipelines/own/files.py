@@ -41,6 +41,7 @@ from kmip_data.pipelines.own.table import (
 )
 from kmip_data.pipelines.own.texts import BYTES_READ, read_text
 from kmip_data.pipelines.own.workbooks import names_in_workbook, read_workbook
+from kmip_data.text import list_names
 
 _BYTES_PER_JSON_BYTE = 16  #: peak memory of parsing, measured with 200,000 edges of two numbers
 _BLOCK_BYTES = 2**20
@@ -259,6 +260,15 @@ def join_tables(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
         groups.setdefault(key, []).append((file, replace(table, name=path)))
     joined: dict[str, Table] = {}
     for (has_names, *columns), group in groups.items():
+        stems = [
+            (Path(file.removesuffix(".gz")).with_suffix(""), table.name.partition(", ")[2])
+            for file, table in group
+        ]
+        if len({*stems}) < len(stems):
+            raise DamagedInput(
+                f"{list_names([table.name for _, table in group], 200)} have one name and the same columns.",
+                steps="leave one of them out",
+            )
         if len(group) >= (2 if has_names or len(columns) == 1 else 3):
             folders = {PurePosixPath(file).parent.as_posix() for file, _ in group}
             name = ", ".join(table.name for _, table in group[:2])

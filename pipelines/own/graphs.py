@@ -179,11 +179,13 @@ def _direction(roles: Roles, options: ReadOptions) -> Direction | None:
 
 
 def _ids(roles: Roles, table: Table, name: str) -> pa.Array:
-    """Return the ids in a column; refuse empty cells."""
+    """Return the ids in a column; refuse missing ones."""
     cells = roles.ids.of(table, name).cells
     if cells.null_count:
-        row = int(pc.is_null(cells).to_numpy(zero_copy_only=False).argmax())
-        raise table.error_at(row, f"{name!r} is empty", "fill in the id, or remove the line")
+        row = int(cells.is_null().to_numpy(zero_copy_only=False).argmax())
+        text = table.columns[name][row].as_py()
+        problem = f"{name!r} is {'empty' if text is None else repr(text)}"
+        raise table.error_at(row, problem, "fill in the id, or remove the line")
     return cells
 
 

@@ -120,7 +120,8 @@ def columns_of_a_table(draw):
         if kind not in {"empty", "name"}:
             cells = [word if gone else cell for cell, gone in zip(cells, is_missing, strict=True)]
             is_text = kind in {"category", "code"}
-            has_value = is_text and word and is_missing.any()
+            may_be_value = word in {"NA", "None", "none", "?", "-"}
+            has_value = is_text and may_be_value and is_missing.any()
             for key in truth:
                 truth[key] = np.where(is_missing, 0, truth[key])
             if has_value:  # the likeliest answer: the word is a value
