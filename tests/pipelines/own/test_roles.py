@@ -145,6 +145,7 @@ def test_a_column_that_counts_rows_may_be_ids(tmp_path):
 
 def test_a_list_of_a_split_is_never_left_out(tmp_path):
     """Ids with blanks look like rows of several cells."""
+    (tmp_path / "nodes.csv").write_text("id,age\n" + "".join(f"St {i},{i % 4}\n" for i in range(9)))
     (tmp_path / "z.csv").write_text("".join(f"St {i},St {(i + 1) % 9}\n" for i in range(9)))
     for part, ids in (("train", range(5)), ("val", (5, 6)), ("test", (7, 8))):
         (tmp_path / f"{part}.txt").write_text("".join(f"St {i}\n" for i in ids))
