@@ -46,8 +46,9 @@ def read(
     """Yield the graphs of tables, which are in memory as a whole."""
     tables = read_tables(folder, files, options, findings.notices)
     check_named_columns(tables, options, findings)
-    roles = find_roles(tables, options, findings)
-    yield from graphs_of_tables(roles, options, findings)
+    roles = [find_roles(tables, options, findings)]
+    del tables  # which are freed once their columns are read
+    yield from graphs_of_tables(roles.pop(), options, findings)
 
 
 def check_named_columns(tables: Sequence[Table], options: ReadOptions, findings: Findings) -> None:
