@@ -54,9 +54,9 @@ def read(
     else:
         refuse_several_folders(files)
     check_named_columns(tables, options, findings)
-    if not matrices:
-        roles = find_roles(tables, options, findings)
-    yield from graphs_of_tables(roles, options, findings)
+    roles_found = [roles if matrices else find_roles(tables, options, findings)]
+    del tables  # which are freed once their columns are read
+    yield from graphs_of_tables(roles_found.pop(), options, findings)
 
 
 def check_named_columns(tables: Sequence[Table], options: ReadOptions, findings: Findings) -> None:
