@@ -252,7 +252,6 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
 
         line = line_to_try(summary.runs, summary.results, build)
         paragraphs.append(f"{summary.reference_sentence}{line}\n")
-    paragraphs.append(f"Next: {_command_for_first_run('explore', summary)}")
     steps = []
     name = "NAME"
     if build is not None and column_roles_on_card(build.card.statistics):
@@ -273,7 +272,7 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
 
         data["reproduced"], compared = check_reproduced(row, summary)
         paragraphs.insert(0, f"{compared}\n")
-    print_result(data, *paragraphs)
+    print_result(data, *paragraphs, steps=[_command_for_first_run("explore", summary)])
 
 
 def _settings_of_row(row: ShippedResult, stop_after: int | None) -> ConfigurationOptions:
@@ -328,16 +327,16 @@ def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
     ]
 
 
-def _command_for_first_run(name: str, summary: RunSummary) -> str:
+def _command_for_first_run(name: str, summary: RunSummary) -> Command:
     """Return the command ``name`` for the first run, with its home and plugins."""
-    from kmip_data.models.training.run.run_folder import home_option, short_run_name
+    from kmip_data.models.training.run.run_folder import home_words, short_run_name
 
     run = summary.runs[0]
-    command = f"kmip-data {name} {shlex.quote(short_run_name(run))}{home_option(run)}"
+    words = [short_run_name(run), *home_words(run)]
     # Opening a run never imports code, so the command names the plugins.
     for plugin in summary.results[0].config.get("plugins") or ():
-        command += f" --plugin {shlex.quote(plugin['source'])}"
-    return command
+        words += ["--plugin", plugin["source"]]
+    return Command("kmip-data", name, *words)
 
 
 def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:

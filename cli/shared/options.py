@@ -278,8 +278,7 @@ dask_option = click.option(
 
 def typed_words() -> tuple[str, ...]:
     """Return the words of the running command line, without the program."""
-    words: tuple[str, ...] = click.get_current_context().find_root().obj
-    return words
+    return tuple(click.get_current_context().find_root().obj.args)
 
 
 def typed_options() -> set[str]:

@@ -273,7 +273,7 @@ def test_a_build_warns_of_parts_without_a_class(home, tmp_path):
     table.write_text("smiles\n" + "CCO\n" * 20)
     text = expect_success("build", "graphs", "--name", "b", "--archive", table, "-q").out
     assert "digest" not in text
-    assert "to predict: kmip-data predict RUN --dataset b\n" in text
+    assert "Next: kmip-data predict RUN --dataset b\n" in text
 
 
 def test_a_build_with_an_empty_part_names_a_remedy_that_trains(home, tmp_path):
@@ -489,7 +489,7 @@ def test_new_data_without_targets_are_predicted_by_the_newest_run_of_their_home(
 
     monkeypatch.setenv("KMIP_DATA_HOME", str(user / "default"))
     out = expect_success(*words, "newer", "--home", home).out
-    step = shlex.split(out.rpartition("to predict: kmip-data ")[2])
+    step = shlex.split(out.rpartition("Next: kmip-data ")[2])
     assert step[:4] == ["predict", "--home", str(home), "assay/gcn/two"]
     expect_success(*step)
     shutil.rmtree(home / "runs")
