@@ -32,16 +32,18 @@ def command(files: Sequence[str], home: Home) -> None:
     text = []
     for file in files:
         digests, known_files = identify(file, home)
-        known = [asdict(found) | {"command": found.command.words} for found in known_files]
+        known: list[Json] = []
         results.append({"file": file, "digests": digests, "known": known})
         if not known_files:
             text.append(f"{file}: no known file has its SHA-256 {digests['SHA-256']}.")
         for found in known_files:
+            command = completed(found.command)
+            known.append(asdict(found) | {"command": command.words})
             text.append(f"{file}: {found.name} of {found.dataset}")
             facts = [
                 ("version", found.version),
                 ("digest", found.publisher),
-                ("use", completed(found.command)),
+                ("use", command),
             ]
             text.append(format_facts(facts, indent=4))
     print_result({"files": results}, *text)
