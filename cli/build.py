@@ -286,9 +286,10 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
         return
     nodes = card.counts["nodes"]
     if nodes > max_nodes:
+        command = Command("kmip-data preview", build.path)
         print_status(
             f"No picture was drawn: {nodes:,} nodes are more than {max_nodes:,};"
-            f" it may take a while: {Command('kmip-data preview', build.path)}",
+            f" it may take a while: {command}",
             quiet=quiet,
         )
         return

@@ -64,11 +64,12 @@ def command(all_datasets: bool, home: Home) -> None:
 
     # 2. Format them as text.
     text = []
-    steps = [Command("kmip-data list --all"), Command("kmip-data runs")]
+    steps = [Command("kmip-data list --all")]
     if builds:
         text.append(f"Builds in {home.built}\n{builds_table(builds)}")
     else:
         text.append(f"No builds in {home.built} yet; long-range needs no download")
+        steps.append(Command("kmip-data build long-range"))
     damage = "has a card that is damaged or of a newer version"
     text += [f"unreadable: {path} {damage}" for path in unreadable]
     for entry in unfinished:
@@ -77,6 +78,7 @@ def command(all_datasets: bool, home: Home) -> None:
             shards = f"{entry.finished} of {count_with_noun(entry.shards, 'shard')}"
         text.append(f"unfinished: {entry.path} has {shards}")
     if runs:
+        steps.append(Command("kmip-data runs"))
         rows = [
             [run["run"], human_bytes(run["bytes"]), run["begun"][:10]] for run in runs[:MAX_RUNS]
         ]

@@ -73,5 +73,5 @@ def command(
         if _HUB_REPOSITORY.fullmatch(address):
             kind = "datasets/" if index.kind == "build" else ""
             path = source if isinstance(source, Path) else source.path
-            steps.append(Command("kmip-data push", path, f"hf://{kind}{address}"))
+            steps.insert(0, Command("kmip-data push", path, f"hf://{kind}{address}"))
     print_result(result, *lines, steps=steps)

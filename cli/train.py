@@ -240,7 +240,7 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.models.training.config.overrides import read_config
     from kmip_data.models.training.run.find_runs import build_of_result
-    from kmip_data.models.training.run.run_folder import CONFIG_NAME, home_option
+    from kmip_data.models.training.run.run_folder import CONFIG_NAME, run_option_text
 
     run = summary.runs[0]
     home = Home(run.parents[3])
@@ -258,12 +258,12 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
         name = unused_name("new", home)
         steps.append(
             f"kmip-data build graphs --name {name} --archive FILE "
-            f"--like {shlex.quote(summary.results[0].dataset)}{home_option(run)}"
+            f"--like {shlex.quote(summary.results[0].dataset)}{run_option_text(run)}"
         )
     # A training adds the encodings that its network reads; a prediction never changes a build.
     if encodings := read_config(run / CONFIG_NAME).model.encodings:
         names = " ".join(encoding.name for encoding in encodings)
-        steps.append(f"kmip-data encode {name} {names}{home_option(run)}")
+        steps.append(f"kmip-data encode {name} {names}{run_option_text(run)}")
     steps.append(f"{_command_for_first_run('predict', summary)} --dataset {name}")
     paragraphs.append(f"On new data, with or without labels: {'; then: '.join(steps)}")
     data = summary.to_dict()
@@ -329,14 +329,10 @@ def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
 
 def _command_for_first_run(name: str, summary: RunSummary) -> Command:
     """Return the command ``name`` for the first run, with its home and plugins."""
-    from kmip_data.models.training.run.run_folder import home_words, short_run_name
+    from kmip_data.models.training.run.run_folder import run_options, short_run_name
 
     run = summary.runs[0]
-    words = [short_run_name(run), *home_words(run)]
-    # Opening a run never imports code, so the command names the plugins.
-    for plugin in summary.results[0].config.get("plugins") or ():
-        words += ["--plugin", plugin["source"]]
-    return Command("kmip-data", name, *words)
+    return Command("kmip-data", name, short_run_name(run), *run_options(run))
 
 
 def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:

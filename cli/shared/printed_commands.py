@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,7 +20,6 @@ _KEPT_SETTINGS = {
 }
 #: Commands that list what can be chosen, and so do not repeat the choice.
 _LISTING_COMMANDS = {"info"}
-_PLACEHOLDER = re.compile(r"[A-Z]{3,}")  #: such as ``FILE``
 
 
 @dataclass(frozen=True)
@@ -87,11 +85,15 @@ def options_to_keep(
             if printed_value is None:
                 options += [param.opts[0], *([] if param.is_flag else [typed_value])]
             continue
-        # A repeated option keeps each value, and each key of --set.
-        printed_keys = {value.partition("=")[0] for value in printed_value or ()}
-        if any(map(_PLACEHOLDER.fullmatch, printed_keys)):
-            continue
+        # A repeated option keeps all values, or each key of --set.
+        printed_keys = set(map(_key_of, printed_value or ()))
         for value in typed_value:
-            if value.partition("=")[0] not in printed_keys:
+            if _key_of(value) not in printed_keys:
                 options += [param.opts[0], value]
     return options
+
+
+def _key_of(value: str) -> str:
+    """Return the key of ``KEY=VALUE``, and nothing for another value."""
+    key, equals, _ = value.partition("=")
+    return key if equals else ""

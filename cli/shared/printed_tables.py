@@ -89,7 +89,7 @@ def report_text(tables: Iterable[Table]) -> str:
 def command_for_best_run(tables: Sequence[Table]) -> Command:
     """Return the command that explores the best run in the best row of the first table."""
     from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.run_folder import home_words, short_run_name
+    from kmip_data.models.training.run.run_folder import run_options, short_run_name
 
     table = tables[0]
     # A single row has no rank.
@@ -98,7 +98,7 @@ def command_for_best_run(tables: Sequence[Table]) -> Command:
     higher = all_metrics()[runs[0].result.metric].higher_is_better
     best = max(runs, key=lambda run: run.test if higher else -run.test)
     run = best.folder
-    return Command("kmip-data explore", short_run_name(run), *home_words(run))
+    return Command("kmip-data explore", short_run_name(run), *run_options(run))
 
 
 def _sheet_text(sheet: Sheet) -> str:
