@@ -48,7 +48,7 @@ from kmip_data.text import list_names
 _MIN_COMMON = 0.1
 #: Letters of SMILES: atoms, bonds, branches and rings.
 _ATOM = r"Cl|Br|[BCNOPSFIbcnops]|\[[^\]]*\]"
-_MOLECULES = rf"^(?:{_ATOM})(?:{_ATOM}|[-=#$:/\\.%0-9()@+])*$"
+_MOLECULES = rf"^(?:{_ATOM}){{2}}(?:{_ATOM}|[-=#$:/\\.%0-9()@+])*$"
 _SIMILAR = 0.5  #: fraction of the nodes of a reading from which another one is as likely
 
 
