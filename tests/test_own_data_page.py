@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 import scipy.io
 import torch
+from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
 from support.cli import kmip
 from support.pages import write_friends
 from support.shared import ROOT, shared_data
@@ -27,7 +28,6 @@ from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.find_builds import find_build
-from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
 
 PAGE = ROOT / "docs" / "own-data.md"
 RULES = ROOT / "docs" / "own-data-rules.md"

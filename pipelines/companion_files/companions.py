@@ -2,97 +2,80 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
-from kmip_data.arrays import Array
+import numpy as np
+import pyarrow as pa
+
 from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.files.small_files import first_problem
+from kmip_data.pipelines.companion_files.legends import legend_of_table
 from kmip_data.pipelines.companion_files.part_lists import (
     ItemNames,
-    add_part,
-    listed_parts,
-    refuse_unknown_names,
+    ListedParts,
+    PartList,
+    find_part_lists,
 )
-from kmip_data.pipelines.companion_files.table_texts import (
-    COMPANION_SUFFIXES,
-    TableText,
-    texts_of_file,
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.domains.cloud_columns import (
+    CloudOptions,
+    comparable_name,
+    is_number_or_missing,
 )
-from kmip_data.pipelines.domains.cloud_columns import CloudColumns, CloudOptions, comparable_name
-from kmip_data.pipelines.domains.text_clouds import read_text
-from kmip_data.pipelines.formats.delimited import guess_separator, read_delimited, split_rows
+from kmip_data.pipelines.domains.text_clouds import options_of_tables
 from kmip_data.pipelines.formats.text import UnknownEncoding
-from kmip_data.pipelines.formats.written_numbers import is_written_number
+from kmip_data.pipelines.own.files import READERS, read_tables
+from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids
+from kmip_data.pipelines.own.joined import with_columns
+from kmip_data.pipelines.own.names import is_id_name
+from kmip_data.pipelines.own.table import FILE, FILE_NAME, STEM, Table
 from kmip_data.text import list_names, nearest_names
 
-_HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
-_MIN_COVERED = 0.95  #: fraction of the rows of a table that name items
-_MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of items
-_MAX_NUMERIC_ROWS = 0.1  #: fraction of rows with two numbers in a text that is no cloud
-_WITHOUT_LABELS = Setting(label="none")
+COMPANION_SUFFIXES = tuple(READERS)
 NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
-
-
-class ItemColumn(NamedTuple):
-    """Column of a table with a row for each item."""
-
-    file: str
-    name: str
-    by_item: Mapping[str, object]  #: item -> value, ``None`` if it is missing
-    is_key: bool = False  #: True if it names the items
+_HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
+_SAMPLED_ROWS = 100  #: first rows of a column, which show whether it names items
+_MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of items
+_MIN_POINTS = 0.1  #: fraction of rows with two numbers in a cloud
+_LOCK_PREFIX = "~$"  #: begins the name of a file that Excel writes next to an open workbook
+_WITHOUT_LABELS = Setting(label="none")
 
 
 @dataclass
 class Companions:
     """Files next to the items, by what they are."""
 
-    legends: dict[str, dict[int, str]] = field(default_factory=dict)  #: file -> names by code
-    columns: list[ItemColumn] = field(default_factory=list)  #: of all tables
+    table: Table  #: row of each item, with the columns of all tables of items
+    options: ReadOptions
+    sources: dict[str, str] = field(default_factory=dict)  #: column -> its table
+    legends: dict[str, Mapping[int, str]] = field(default_factory=dict)  #: table -> names by code
     parts: dict[str, int] = field(default_factory=dict)  #: item -> code of its part, of lists
     ignored: dict[str, str] = field(default_factory=dict)  #: file -> reason
     files: set[str] = field(default_factory=set)  #: all of these files
-    #: first two rows of each table that names no items
-    unmatched: dict[str, list[list[str]]] = field(default_factory=dict)
-    #: file in another encoding -> error
-    undecoded: dict[str, UnknownEncoding] = field(default_factory=dict)
+    unmatched: list[Table] = field(default_factory=list)  #: tables that name no items
 
-    def find_column(self, names: Iterable[str]) -> ItemColumn | None:
-        """Return the first column with one of the names, of all tables that have it.
-
-        Raises ``DamagedInput`` if two tables have different values for an item.
-        """
-        for name in names:
-            wanted = comparable_name(name)
-            columns = [column for column in self.columns if comparable_name(column.name) == wanted]
-            if columns:
-                return _joined(columns)
-        return None
-
-    def leave_out(self, names: Sequence[str], items: Sequence[str]) -> None:
+    def leave_out(self, names: Iterable[str], items: Sequence[str]) -> None:
         """Leave out the columns with these names; refuse a name that no table has."""
         for name in names:
-            kept = [
-                column
-                for column in self.columns
-                if comparable_name(column.name) != comparable_name(name)
-            ]
-            if len(kept) == len(self.columns):
+            if name not in self.sources:
                 self.refuse_missing("ignore", name, items)
-            self.columns = kept
+            del self.sources[name]
 
     def refuse_unmatched(self, name: str, items: Sequence[str]) -> None:
         """Refuse a name of a column that a table has whose columns name no items."""
-        for file, rows in self.unmatched.items():
-            if comparable_name(name) in map(comparable_name, rows[0]):
+        for table in self.unmatched:
+            if name in table.columns:
+                first_row = [table.texts(column)[0] for column in table.column_names]
                 raise DamagedInput(
-                    f"{file} has a column {name!r}, but no column with the names of the files.",
+                    f"{table.name} has a column {name!r}, but no column with the names of the files.",
                     expected=f"names such as {PurePosixPath(items[0]).stem!r}",
-                    found=f"{list_names(rows[1], 100)} in its first row",
+                    found=f"{list_names(first_row, 100)} in its first row",
                     steps=["write these names into it, or build without labels", _WITHOUT_LABELS],
                 )
 
@@ -100,45 +83,28 @@ class Companions:
         """Refuse a parameter that names a column which no table has."""
         self.refuse_unmatched(name, items)
         step = _WITHOUT_LABELS if key == "label" else Setting({key: None})
-        for similar in nearest_names(name, self.column_names)[:1]:
+        for similar in nearest_names(name, [*self.sources])[:1]:
             step = Setting({key: similar})
+        reasons = "; ".join(f"{file}: {reason}" for file, reason in self.ignored.items())
         raise UsageError(
             f"No table beside the files has a column {name!r}.",
-            found=self.describe_tables(),
+            found=list_names(self.sources, 500) or reasons[:500] or "no such table",
             steps=step,
         )
 
-    def unused_columns(self, used: Collection[str]) -> dict[str, str]:
-        """Return the tables with columns that are not ``used``, and how to use these."""
-        unused: dict[str, list[str]] = {}
-        for column in self.columns:
-            if column.name not in used and not column.is_key:
-                unused.setdefault(column.file, []).append(column.name)
-        return {
-            file: f"not used: {list_names(names, 100)}; label or group takes one"
-            for file, names in unused.items()
-        }
-
-    def describe_tables(self) -> str:
-        """Return the columns of all tables, or why there are none, for an error."""
-        if self.column_names:
-            return list_names(self.column_names, 500)
-        reasons = [f"{file}: {reason}" for file, reason in self.ignored.items()]
-        return "; ".join(reasons)[:500] or "no such table"
-
-    def unused(self, legend: str) -> dict[str, str]:
-        """Return the files without use, with reasons, if only this legend is used."""
-        other_legends = self.legends.keys() - {legend}
-        return {**self.ignored, **dict.fromkeys(sorted(other_legends), "no legend of the labels")}
-
-    def without_own_files(self, files: Mapping[str, Sequence[str]]) -> dict[str, Sequence[str]]:
-        """Return the files of each cloud that is no companion."""
-        return {cloud: parts for cloud, parts in files.items() if parts[0] not in self.files}
-
-    @property
-    def column_names(self) -> list[str]:
-        """Names of these columns."""
-        return [column.name for column in self.columns if not column.is_key]
+    def unused(self, columns: Collection[str], legend: str) -> dict[str, str]:
+        """Return the files without use, with reasons, if only these columns and this legend are used."""
+        others = self.legends.keys() - {legend}
+        unused = {**self.ignored, **dict.fromkeys(sorted(others), "no legend of the labels")}
+        for file in dict.fromkeys(self.sources.values()):
+            names = [
+                name
+                for name, source in self.sources.items()
+                if source == file and name not in columns
+            ]
+            if names:
+                unused[file] = f"not used: {list_names(names, 100)}; label or group takes one"
+        return unused
 
 
 def find_companions(
@@ -146,53 +112,35 @@ def find_companions(
 ) -> Companions:
     """Return the files that are no items, but say something about them, or clearly something else.
 
-    A table has a column without repeated values of which 95 % name items: by path, with or without
-    suffix and upper folders. A list of a part has the part in its name, and names items. A text
-    without rows of numbers is no cloud. If all files were companions, none is.
+    A table has a column without repeated values that names items: by path, with or without suffix and
+    upper folders. A list of a part has the part in its name, and names items. A text without rows of
+    numbers is no cloud. If all files were companions, none is.
     """
-    companions = Companions()
     names = ItemNames(items)
-    for name in files:
-        if not name.lower().endswith(COMPANION_SUFFIXES):
-            continue
-        try:
-            reasons = {
-                text.name: _add_text(companions, text, names, options)
-                for text in texts_of_file(folder / name, name)
-            }
-        except UnknownEncoding as error:
-            # Any encoding shows whether it is a table, whose texts need theirs.
-            companions.ignored[name] = first_problem(error)
-            likely = find_companions(folder, [name], items, options._replace(encoding="latin-1"))
-            if name in likely.ignored:
-                companions.files.add(name)
-            else:
-                companions.undecoded[name] = error
-            continue
-        if None in reasons.values():
-            continue
-        companions.files.add(name)
-        unused = {sheet: reason for sheet, reason in reasons.items() if reason}
-        if len(unused) == len(reasons):
-            unused = {name: "; ".join(filter(None, unused.values())) or NO_TABLE}
-        companions.ignored |= unused
-    return companions if {*items} - companions.files else Companions()
+    known = {*items}
+    candidates = [
+        file
+        for file in files
+        if file.lower().endswith(COMPANION_SUFFIXES)
+        and not PurePosixPath(file).name.startswith(_LOCK_PREFIX)
+        and not (file in known and _may_be_cloud(folder / file, names, options.position))
+    ]
+    candidates = candidates if known.difference(candidates) else []
+    items = sorted(known.difference(candidates))
+    companions = Companions(_table_of_items(items), options_of_tables(options), files={*candidates})
 
-
-def _joined(columns: Sequence[ItemColumn]) -> ItemColumn:
-    """Return columns of several tables as one."""
-    values: dict[str, object] = {}
-    for column in columns:
-        for item, value in column.by_item.items():
-            known = values.get(item)
-            if None not in {known, value} and known != value:
-                raise DamagedInput(
-                    f"{columns[0].file} has {known!r} as {column.name!r} of {item}, and {column.file} has "
-                    f"{value!r}.",
-                    steps="leave one of the tables out of the folder",
-                )
-            values[item] = known if value is None else value
-    return columns[0]._replace(file=" and ".join(column.file for column in columns), by_item=values)
+    lists: list[PartList] = []
+    for file in candidates:
+        own_lists = find_part_lists(folder, [file])
+        if any(names.find(name) for entry in own_lists for name in entry.names):
+            lists += own_lists
+        else:
+            _add_tables(companions, folder, file, names)
+    if lists:
+        parts = ListedParts(lists, lambda name: names.find(name) or name, are_paths=False)
+        companions.parts = {item: parts.code(item) for item in items}
+        parts.refuse_unknown_names("file")
+    return companions
 
 
 def companions_beside(folder: Path, items: Sequence[str]) -> tuple[dict[str, Path], dict[str, str]]:
@@ -208,162 +156,123 @@ def companions_beside(folder: Path, items: Sequence[str]) -> tuple[dict[str, Pat
         and not path.name.startswith(".")
         and path.stat().st_size <= _MAX_BYTES_BESIDE
     ]
-    companions = find_companions(parent, names, items, CloudOptions())
+    # Any encoding shows whether it is a table; its texts need theirs once it is copied.
+    companions = find_companions(parent, names, items, CloudOptions(encoding="latin-1"))
     # A file about other things has no place in the build.
     reasons = {name: why for name, why in companions.ignored.items() if why != NO_TABLE}
     useful = companions.files - companions.ignored.keys()
     return {name: parent / name for name in sorted(useful)}, reasons
 
 
-def _add_text(
-    companions: Companions, text: TableText, names: ItemNames, options: CloudOptions
-) -> str | None:
-    """Add what a text says; return a reason if it says nothing, ``None`` if it may be a cloud."""
-    rows = _head_rows(text, options.encoding)
-    if rows is None:
-        return None
-    if items_of_parts := _listed_items(text, rows, names):
-        for part, items in items_of_parts.items():
-            add_part(companions.parts, text.name, part, items)
-        return ""
-
-    # Two columns may be both, if the names of the items are numbers; more are one of both.
-    legend = text.legend(options.encoding)
-    table = _item_table(text, rows, names, options)
-    if isinstance(table, list):
-        companions.columns += table
-        if len(rows[0]) > 2:
-            legend = None
-    if legend is not None:
-        companions.legends[text.name] = legend
-    if legend is not None or isinstance(table, list):
-        return ""
-    if len(rows) > 1:
-        companions.unmatched[text.name] = rows[:2]
-    if text.has_typed_columns or _has_no_points(rows, options):
-        return str(table)
-    return None
+def _table_of_items(items: Sequence[str]) -> Table:
+    """Return a table with the names of each item."""
+    paths = [*map(PurePosixPath, items)]
+    columns = {
+        FILE: items,
+        FILE_NAME: [path.name for path in paths],
+        STEM: [path.stem for path in paths],
+    }
+    arrays = {name: pa.array(texts, pa.string()) for name, texts in columns.items()}
+    return Table("", arrays, row_word="file", lines=np.array(items, object))
 
 
-def _head_rows(text: TableText, encoding: str) -> list[list[str]] | None:
-    """Return the cells of the first rows of a text; ``None`` if it has none, or is no text."""
-    head = text.read(_HEAD_BYTES + 1)
-    if len(head) > _HEAD_BYTES:
-        head = head[: head.rfind(b"\n") + 1] or head
-    if b"\0" in head:
-        return None
-    if text.is_json:
-        return []
+def _words_of_head(path: Path) -> list[list[str]]:
+    """Return the words in the first lines of a text; nothing for binary data."""
+    with path.open("rb") as file:
+        head = file.read(_HEAD_BYTES)
+    lines = [] if b"\0" in head else map(str.strip, head.decode("latin-1").splitlines())
+    return [
+        [word.strip("\"'") for word in re.split(r"[\s;,|]+", line)]
+        for line in lines
+        if line and not line.startswith(("#", "%", "//"))
+    ]
+
+
+def _may_be_cloud(path: Path, names: ItemNames, position: Collection[str]) -> bool:
+    """True if the first row of a text has the names of a position, or rows have two numbers and no name."""
+    rows = _words_of_head(path)
+    if not rows:
+        return True
+    numbers = [sum(map(is_number_or_missing, row)) for row in rows]
+    if not numbers[0]:
+        return {*map(comparable_name, position)} <= {*map(comparable_name, rows[0])}
+    texts = [word for word in rows[0] if not is_number_or_missing(word)]
+    are_points = sum(count > 1 for count in numbers) > _MIN_POINTS * len(rows)
+    return are_points and not any(map(names.find, texts))
+
+
+def _add_tables(companions: Companions, folder: Path, file: str, names: ItemNames) -> None:
+    """Add what the tables of a file say, or the reason why it is ignored."""
+    notices = Notices()
+    reasons: dict[str, str] = {}
     try:
-        rows = read_delimited(head, text.name, encoding).sample_rows()
+        tables = read_tables(folder, [file], companions.options, notices, [companions.table])
     except UnknownEncoding:
         raise
-    except (UsageError, DamagedInput, ValueError):
-        return None
-    if not rows:
-        return None
-    separator = "," if text.has_typed_columns else guess_separator(rows, may_be_mixed=True)
-    cells = split_rows(rows, separator, strict=False)
-    return [[cell.strip("\"' ") for cell in row] for row in cells]
+    except (DamagedInput, UsageError) as error:
+        words = chain.from_iterable(_words_of_head(folder / file))
+        is_about_items = any(map(names.find, words))
+        companions.ignored[file] = first_problem(error) if is_about_items else NO_TABLE
+        return
+    is_useful = False
+    for table in tables:
+        legend = legend_of_table(table)
+        if legend:
+            companions.legends[table.name] = legend
+        key, reason = _key_of_items(table, names)
+        if key:
+            notices.raise_questions()
+            _join(companions, table, key, names)
+        if key or legend:
+            is_useful = True
+        else:
+            companions.unmatched.append(table)
+            reasons[table.name] = reason
+    if is_useful:
+        companions.ignored |= reasons
+    else:
+        companions.ignored[file] = "; ".join(dict.fromkeys(reasons.values())) or NO_TABLE
 
 
-def _has_no_points(rows: Sequence[Sequence[str]], options: CloudOptions) -> bool:
-    """True if nearly no row has two numbers, or if the names of columns are not those of a position."""
-    first_row = [cell.strip("/#% ") for cell in rows[0]] if rows else []
-    has_names = all(cell and not is_written_number(cell) for cell in first_row)
-    if has_names and len(rows) > 1 and not _names_position(first_row, options):
-        return True
-    numeric = sum(sum(map(is_written_number, row)) > 1 for row in rows)
-    return numeric <= _MAX_NUMERIC_ROWS * len(rows)
-
-
-def _names_position(row: Sequence[str], options: CloudOptions) -> bool:
-    """True if all columns of a position are in a row."""
-    return {*map(comparable_name, row)} >= {*map(comparable_name, options.position)}
-
-
-def _listed_items(
-    text: TableText, rows: Sequence[Sequence[str]], names: ItemNames
-) -> dict[str, list[str]]:
-    """Return the items that a text lists, by part; nothing if it is no list of a part."""
-    if any(len(row) != 1 for row in rows):
-        return {}
-    lists = listed_parts(text)
-    listed = [*chain.from_iterable(lists.values())]
-    unknown = [entry for entry in listed if names.find(entry) is None]
-    if len(listed) - len(unknown) < max(_MIN_COVERED * (len(listed) - 1), 1):
-        return {}
-    refuse_unknown_names(text.name, listed, unknown, "file")
-    return {part: [*filter(None, map(names.find, entries))] for part, entries in lists.items()}
-
-
-def _item_table(
-    text: TableText, rows: Sequence[Sequence[str]], names: ItemNames, options: CloudOptions
-) -> list[ItemColumn] | str:
-    """Return the columns of a table of items, or the reason why a text is none."""
+def _key_of_items(table: Table, names: ItemNames) -> tuple[str, str]:
+    """Return the column of a table whose distinct values name items, and why there is none."""
     reason = NO_TABLE
-    # Names of clouds may be words or numbers that are in their rows, too.
-    if rows and _names_position(rows[0], options):
-        return reason
-    for position, cells in enumerate(zip(*rows, strict=False)):
-        named = [names.find(cell) is not None for cell in cells]
-        if sum(named[1:]) < len(named) // 2 or not any(named):
+    fitting = []
+    for name in table.column_names:
+        ids = Ids(table, name)
+        head = [names.find(str(text)) for text in ids.cells[:_SAMPLED_ROWS].to_pylist()]
+        if head.count(None) > len(head) // 2 or not head:
             continue
+        items = _items_of(ids, names)
+        named = len(items) - items.count(None)
+        distinct = len({*items} - {None})
+        if distinct < named:
+            reason = f"{name!r} names {distinct:,} files in {len(items):,} rows"
+        elif named >= MIN_COVERAGE * len(items):
+            fitting.append(name)
+    return min(
+        fitting, default="", key=lambda name: Ids(table, name).are_numbers and not is_id_name(name)
+    ), reason
 
-        # The first row has names of columns if it names no item.
-        has_header = text.has_typed_columns or not named[0]
-        if not has_header and all(map(is_written_number, rows[0])):
-            return reason
-        is_pair = len(rows[0]) == 2
-        text_options = CloudOptions(
-            header="yes" if has_header else "no",
-            names=(("item", "label") if position == 0 else ("label", "item")) if is_pair else (),
-            encoding=options.encoding,
-            decimal=options.decimal,
+
+def _items_of(ids: Ids, names: ItemNames) -> list[str | None]:
+    return [names.find(str(text)) for text in ids.cells.to_pylist()]
+
+
+def _join(companions: Companions, table: Table, key: str, names: ItemNames) -> None:
+    """Add the columns of a table of items; refuse a row that names none of them."""
+    items = _items_of(Ids(table, key), names)
+    if None in items:
+        raise table.error_at(
+            items.index(None),
+            f"one of {items.count(None):,} rows that name no file",
+            "correct these rows, or move the table out of the folder",
         )
-        try:
-            columns = read_text(text.read(), text.name, text_options)
-        except (DamagedInput, UsageError, ValueError) as error:
-            return first_problem(error)
-        key, values = [*columns.values.items()][position]
-        items = [names.find(_text_of_id(cell)) for cell in values.tolist()]
-        named_items = [item for item in items if item is not None]
-        covered = len(named_items)
-        is_unique = len({*named_items}) == covered
-        if is_unique and covered >= max(_MIN_COVERED * len(items), 1):
-            _check_all_named(items, text.name, columns)
-            return [
-                _item_column(text.name, name, items, cells)._replace(is_key=name == key)
-                for name, cells in columns.values.items()
-            ]
-        reason = f"{key!r} names {len({*named_items}):,} files in {len(items):,} rows"
-    return reason
-
-
-def _item_column(file: str, name: str, items: Sequence[str | None], cells: Array) -> ItemColumn:
-    """Return the cells (N,) of a column by item."""
-    rows = zip(items, cells.tolist(), strict=True)
-    values = {item: _present(value) for item, value in rows if item is not None}
-    return ItemColumn(file, name, values)
-
-
-def _check_all_named(items: Sequence[str | None], name: str, columns: CloudColumns) -> None:
-    """Refuse rows of a table that name none of the items."""
-    unnamed = [row for row, item in enumerate(items) if item is None]
-    if unnamed:
-        raise DamagedInput(
-            f"{name}: {len(unnamed):,} of {len(items):,} rows name no file, such as "
-            f"{columns.location(unnamed[0])}.",
-            steps="correct these rows, or move the table out of the folder",
-        )
-
-
-def _text_of_id(value: object) -> str:
-    """Return an id as its item is written: ``7`` for 7.0."""
-    is_number = isinstance(value, float) and not math.isnan(value)
-    return f"{value:.0f}" if is_number else str(value)
-
-
-def _present(value: object) -> object:
-    """Return a value, or ``None`` for a number that is missing."""
-    return None if isinstance(value, float) and math.isnan(value) else value
+    row_of = {item: row for row, item in enumerate(items)}
+    rows = np.array([row_of.get(item, -1) for item in companions.table.columns[FILE].to_pylist()])
+    joined = with_columns(companions.table, table, rows, key)
+    companions.sources |= dict.fromkeys(
+        [name for name in joined.columns if name not in companions.table.columns], table.name
+    )
+    tables = dict.fromkeys(companions.sources.values())
+    companions.table = replace(joined, name=" and ".join(tables) or table.name)

@@ -13,16 +13,21 @@ from pydantic import Field
 
 from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics, TaskName, fitting_task
-from kmip_data.columns.part_masks import are_parts, part_code
-from kmip_data.errors import DamagedInput, OpenQuestions, Setting, UsageError
+from kmip_data.errors import OpenQuestions, Setting, UsageError
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
-from kmip_data.format.split_files import NO_PART, PARTS, part_name
+from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.common_columns import class_column, regression_column
-from kmip_data.pipelines.companion_files.companions import Companions, ItemColumn
+from kmip_data.pipelines.companion_files.companions import Companions
 from kmip_data.pipelines.companion_files.legends import find_legend
-from kmip_data.pipelines.domains.cloud_columns import comparable_name
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.domains.text_clouds import values_of_column
 from kmip_data.pipelines.known_names import NO_LABEL
+from kmip_data.pipelines.own.columns.facts import ColumnFacts, TableFacts
+from kmip_data.pipelines.own.columns.parts import read_groups, read_parts
+from kmip_data.pipelines.own.columns.uses import Candidate, decide
+from kmip_data.pipelines.own.names import matching
+from kmip_data.pipelines.own.table import FILE
 from kmip_data.pipelines.own_pipeline import parse_class_values
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import list_names
@@ -73,24 +78,23 @@ def labels_of_items(
     ``paths`` of the items have the folders, by default the items themselves.
 
     ``None`` if there are none, or if ``label`` is no column of a table. Raises ``UsageError`` if
-    folders are given as labels, but are none and not ``optional``, and ``OpenQuestions`` if folders
-    may be classes or not.
+    folders are given as labels, but are none and not ``optional``, and ``OpenQuestions`` if several
+    columns or folders may be the target.
     """
-    if label == NO_LABEL:
-        return None
-    column = None
-    if label != FOLDER_LABEL:
-        column = companions.find_column(known_names.ITEM_LABELS if label is None else [label])
-    folders: Mapping[str, str] = {}
-    if label == FOLDER_LABEL or (label is None and column is None):
+    facts = ItemFacts(companions)
+    folders: dict[str, str] = {}
+    if label in {None, FOLDER_LABEL}:
         classes = class_folders(paths or items, by_default=label is None).values()
         folders = dict(zip(items, classes, strict=True)) if classes else {}
-    if label is None and column is None:
-        column = _only_target(companions, {*folders.values()}, group)
-    if column is not None:
-        values = {item: column.by_item.get(item) for item in items}
-        return ItemLabels(column.name, f"the column {column.name!r} of {column.file}", values)
-    if label == FOLDER_LABEL and items and not folders and not optional:
+    if label is None:
+        label = _default_label(facts, {*folders.values()}, group)
+    if label in companions.sources:
+        values = facts.by_item(label)
+        source = f"the column {label!r} of {companions.sources[label]}"
+        return ItemLabels(label, source, {item: values.get(item) for item in items})
+    if label != FOLDER_LABEL:
+        return None
+    if items and not folders and not optional:
         raise UsageError(
             "The files are not in a folder for each class.",
             expected="several folders, such as chair/a.txt and table/b.txt",
@@ -100,43 +104,68 @@ def labels_of_items(
     return ItemLabels(FOLDER_LABEL, "the folder of each file", folders) if folders else None
 
 
-def _only_target(companions: Companions, folders: set[str], group: str) -> ItemColumn | None:
-    """Return the only column of all tables that can be a target; ``None`` if ``folders`` are.
+class ItemFacts:
+    """Facts of the columns of a table of items."""
+
+    def __init__(self, companions: Companions) -> None:
+        self.sources = companions.sources
+        self._table = companions.table
+        self._options = companions.options
+        self._facts = TableFacts(self._table, self._options.params, {})
+
+    def column(self, name: str) -> Candidate:
+        """Return a column and its facts."""
+        return Candidate(self._table, self._facts.of(name), "graph", self._options)
+
+    @property
+    def part_columns(self) -> list[str]:
+        """Columns called ``split``, or with the values of parts."""
+        return [name for name in self.sources if decide(self.column(name)).use == "part"]
+
+    def by_item(self, name: str) -> dict[str, Any]:
+        """Return the value of each item: text, number, or ``None`` if it is missing."""
+        notices = Notices()
+        values = values_of_column(self.column(name), notices).tolist()
+        notices.raise_questions()
+        items = self._table.texts(FILE)
+        return {i: None if v != v else v for i, v in zip(items, values, strict=True)}  # noqa: PLR0124
+
+
+def _default_label(facts: ItemFacts, folders: set[str], group: str) -> str | None:
+    """Return the column that is the target by its name, or else the only one, or the folders.
 
     Folders such as batch1 and batch2 are classes only if the user says so. Raises ``OpenQuestions``
-    if several of these may be the target; texts are likelier than numbers.
+    if several of these may be the target.
     """
-    targets: dict[str, ItemColumn] = {}
-    for column in companions.columns:
-        name = comparable_name(column.name)
-        if column.is_key or column.name == group or name in targets or _has_parts(column):
-            continue
-        joined = companions.find_column([name])
-        if joined is not None and _is_target(joined):
-            targets[name] = joined
-    likely = sorted(targets.values(), key=lambda column: not _has_texts(column))
+    free = [name for name in facts.sources if name not in {group, *facts.part_columns}]
+    likely = matching(free, known_names.ITEM_LABELS)
+    choices = likely or [name for name in free if _is_target(facts.column(name).facts)]
     are_numbered = are_numbered_alike(folders)
-    if len(likely) < 2 and (not folders or (likely and are_numbered)):
-        return likely[0] if likely else None
-    if not likely and not are_numbered:
+    if folders and not likely and not are_numbered:
+        choices = [FOLDER_LABEL, *choices]
+    if len(choices) == 1:
+        return choices[0]
+    if not choices and not folders:
         return None
-    answers = [(f"the column {column.name!r} of {column.file}", column.name) for column in likely]
-    nothing = ("nothing", NO_LABEL)
-    in_folders = (f"the folders {list_names(sorted(folders), 100)}", FOLDER_LABEL)
-    if are_numbered:
-        answers += [nothing, in_folders]
-    elif folders:
-        answers = [in_folders, *answers, nothing]
-    else:
-        answers.append(nothing)
-    listed = [f"{source}: {Setting(label=name)}" for source, name in answers]
-    likeliest = Setting(label=answers[0][1])
-    raise OpenQuestions({f"The target may be {', or '.join(listed)}": likeliest})
+    if not choices:
+        choices = [NO_LABEL, FOLDER_LABEL]
+    sources = {
+        NO_LABEL: "nothing",
+        FOLDER_LABEL: f"the folders {list_names(sorted(folders), 100)}",
+        **{name: f"the column {name!r} of {file}" for name, file in facts.sources.items()},
+    }
+    listed = [
+        f"{sources[name]}: {Setting(label=name)}"
+        for name in {**dict.fromkeys(choices), NO_LABEL: None}
+    ]
+    raise OpenQuestions({f"The target may be {', or '.join(listed)}": Setting(label=choices[0])})
 
 
-def _has_texts(column: ItemColumn) -> bool:
-    """True for a column with texts."""
-    return any(isinstance(value, str) for value in column.by_item.values())
+def _is_target(facts: ColumnFacts) -> bool:
+    """True for numbers with fractions, and for texts or whole numbers that repeat."""
+    if facts.numbers is not None and not facts.are_whole:
+        return facts.distinct > 1
+    return not facts.are_dates and 1 < facts.distinct <= facts.filled / _MIN_ITEMS_PER_CLASS
 
 
 def are_numbered_alike(folders: Collection[str]) -> bool:
@@ -144,15 +173,6 @@ def are_numbered_alike(folders: Collection[str]) -> bool:
     words = {re.sub(r"[\W_]*\d+$", "", folder).lower() for folder in folders}
     have_numbers = all(folder[-1:].isdecimal() for folder in folders)
     return have_numbers and len(words) == 1 and words.isdisjoint(_CLASS_WORDS)
-
-
-def _is_target(column: ItemColumn) -> bool:
-    """True for numbers with fractions, and for texts or whole numbers that repeat."""
-    values = [value for value in column.by_item.values() if value is not None]
-    distinct = {*values}
-    if any(isinstance(value, float) and value % 1 for value in values):
-        return len(distinct) > 1
-    return 1 < len(distinct) <= len(values) / _MIN_ITEMS_PER_CLASS
 
 
 class InferredLabels(StrictModel):
@@ -233,13 +253,15 @@ def split_columns(
     has the values of parts, but is neither ``group`` nor ``label``. An item without a group is a
     group of its own. Raises ``UsageError`` if no table has the column ``group``.
     """
-    columns: dict[Column, dict[str, int]] = {}
+    facts = ItemFacts(companions)
+    names = companions.table.texts(FILE)
     codes: Mapping[str, int] = companions.parts
     fields: tuple[str, ...] = ()
-    part_column = None if codes else _part_column(companions, {group, label})
-    if part_column is not None:
-        codes = _codes_of_parts(part_column)
-        fields = (part_column.name,)
+    part_columns = [name for name in facts.part_columns if name not in {group, label}]
+    if not codes and part_columns:
+        fields = (min(part_columns, key=lambda name: name != known_names.PART_NAME),)
+        codes = dict(zip(names, read_parts(facts.column(fields[0])).tolist(), strict=True))
+    columns: dict[Column, dict[str, int]] = {}
     if codes:
         column = Column(
             key="graph/split",
@@ -249,63 +271,23 @@ def split_columns(
             fields=fields,
             doc=PART_DOC,
         )
-        columns[column] = {item: codes.get(item, NO_PART) for item in items}
+        columns[column] = {item: codes[item] for item in items}
     if not group:
         return columns
 
-    found = companions.find_column([group])
-    if found is None:
+    if group not in companions.sources:
         companions.refuse_missing("group", group, items)
-    values = found.by_item
-    numbers = {value: number for number, value in enumerate(dict.fromkeys(values.values()))}
-    own_number = len(numbers)
-    groups = {}
-    for item in items:
-        value = values.get(item)
-        groups[item] = own_number if value is None else numbers[value]
-        own_number += value is None
+    groups = dict(zip(names, read_groups(facts.column(group)).tolist(), strict=True))
     column = Column(
         key="graph/group",
         attribute="group",
         stored="int32",
         presented="int64",
-        fields=(found.name,),
+        fields=(group,),
         doc=GROUP_DOC,
     )
-    columns[column] = groups
+    columns[column] = {item: groups[item] for item in items}
     return columns
-
-
-def _part_column(companions: Companions, used: Collection[str | None]) -> ItemColumn | None:
-    """Return the column called ``split``, or else the first with the values of parts."""
-    columns = [
-        column
-        for column in companions.columns
-        if not column.is_key and column.name not in used and _has_parts(column)
-    ]
-    named = [column for column in columns if comparable_name(column.name) == known_names.PART_NAME]
-    return next(iter(named + columns), None)
-
-
-def _has_parts(column: ItemColumn) -> bool:
-    """True for a column called ``split``, or with the values of parts."""
-    values = {value for value in column.by_item.values() if value is not None}
-    return comparable_name(column.name) == known_names.PART_NAME or are_parts(values)
-
-
-def _codes_of_parts(column: ItemColumn) -> dict[str, int]:
-    """Return the code of the part of each item in a column; refuse other values."""
-    codes = {}
-    for item, value in column.by_item.items():
-        code = part_code("" if value is None else str(value).strip())
-        if code is None:
-            raise DamagedInput(
-                f"{column.file}: {column.name!r} has the value {value!r}, which is no part.",
-                expected="train, val or test, or an empty cell",
-                steps=["correct it, or draw the parts", Setting(ignore=column.name)],
-            )
-        codes[item] = code
-    return codes
 
 
 def class_folders(names: Iterable[str], *, by_default: bool = False) -> dict[str, str]:

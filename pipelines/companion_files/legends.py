@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from kmip_data.columns.labels import NO_CLASS
-from kmip_data.errors import DamagedInput, Setting, UsageError
-from kmip_data.pipelines.formats.delimited import read_delimited
+import pyarrow.compute as pc
 
-LEGEND_SUFFIXES = (".csv", ".tsv", ".txt")
+from kmip_data.columns.labels import NO_CLASS
+from kmip_data.errors import DamagedInput, Setting
+from kmip_data.pipelines.own.ids import Ids
+from kmip_data.pipelines.own.table import Table
+
 _MIN_COVERED = 0.95  #: fraction of labels whose codes a legend has
 _MAX_SHOWN = 20
-MAX_BYTES = 2**20  #: largest legend: 65,536 classes with 15 bytes each
-#: A code and a name, each perhaps in quotes, with a separator that the name does not have. A name
-#: does not begin with another number; red, green and blue may follow.
-_ROW = re.compile(
-    r'[ \t]*"?(-?\d{1,9})"?[ \t]*([\t;,|:=]|[ \t])[ \t]*(?!-?[\d.]+[ \t])"?([^\s;,|"][^\t;,|"]*?)"?[ \t]*'
-    r"(?:(?:[\t;,| ]+\d{1,3}){3,4}[ \t]*)?"
-)
-_NUMBERS = re.compile(r"[-+\d.eE, ]*")
+_MAX_ROWS = 65_536
+_IN_TEXTS = "[^-+0-9.,eE ]"  #: character that no number has
 
 
-def legend_of_text(data: bytes, name: str, encoding: str = "") -> dict[int, str] | None:
-    """Return the name of each code in the text of a file, by code; ``None`` if it is no legend.
-
-    Each line of a legend has a code and a name, each of them once, below names of the columns or
-    without them.
-    """
-    if len(data) > MAX_BYTES:
+def legend_of_table(table: Table) -> dict[int, str] | None:
+    """Return the name of each code, ascending, if a table is a column of each; else ``None``."""
+    if len(table.column_names) != 2 or not 1 < table.rows <= _MAX_ROWS:
         return None
-    try:
-        text = bytes(read_delimited(data, name, encoding).data)
-        pairs = _pairs_of_text([line for line in text.decode().split("\n") if line.strip()])
-    except (ValueError, DamagedInput, UsageError):
-        return None  # no text, or in another encoding
-    names = dict(pairs)
-    has_texts = not all(map(_NUMBERS.fullmatch, names.values()))
-    are_distinct = len({*names.values()}) == len(names) == len(pairs)
-    return dict(sorted(names.items())) if len(names) > 1 and has_texts and are_distinct else None
+    ids = [Ids(table, name) for name in table.column_names]
+    codes, names = sorted(ids, key=lambda column: not column.are_numbers)
+    if not codes.are_numbers or names.are_numbers or not codes.is_key or not names.is_key:
+        return None
+    if not pc.any(pc.match_substring_regex(names.cells, _IN_TEXTS)).as_py():
+        return None
+    return dict(sorted(zip(codes.cells.to_pylist(), names.cells.to_pylist(), strict=True)))
 
 
 class Legend(NamedTuple):
@@ -77,16 +66,3 @@ def find_legend(
                 ],
             )
     return None
-
-
-def _pairs_of_text(lines: Sequence[str]) -> list[tuple[int, str]]:
-    """Return the code and the name in each line; nothing if a line below the first has others."""
-    matches = [_ROW.fullmatch(line) for line in lines]
-    if matches and matches[0] is None:  # names of the columns
-        del matches[0]
-    pairs = []
-    for match in matches:
-        if match is None:
-            return []
-        pairs.append((int(match[1]), match[3].strip()))
-    return pairs

@@ -4,71 +4,132 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
-from pathlib import PurePosixPath
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.split_files import PART_CODES, PARTS, part_name
-from kmip_data.pipelines.companion_files.table_texts import TableText
+from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
 from kmip_data.text import list_names
 
-_MAX_LIST_BYTES = 2**26
-#: Beginning of an object of JSON whose first value is a list.
-_OBJECT_OF_LISTS = re.compile(rb'(?:\xef\xbb\xbf)?\s*\{\s*"([^"]*)"\s*:\s*\[')
+_SUFFIXES = (".csv", ".json", ".tsv", ".txt")
+_MAX_BYTES = 2**26
+_SEVERAL_CELLS = re.compile(r"[\s,;|]")
 
 
-def listed_parts(text: TableText) -> dict[str, list[str]]:
-    """Return the names that a text lists, by part; nothing if it lists no part.
+class PartList(NamedTuple):
+    """Names of the items of a part."""
 
-    The file's name has the part of the lines of a text, which may have comments, or of a list in
-    JSON. An object in JSON has a list for each part; ``DamagedInput`` is raised for an unknown part.
+    file: str
+    part: str
+    names: list[str]
+
+
+def find_part_lists(folder: Path, files: Iterable[str]) -> list[PartList]:
+    """Return the lists of parts among files; a text with several cells in a line is a table.
+
+    Raises ``DamagedInput`` for lists in JSON of which one is of no part.
     """
-    part = _part_of_title(text.title)
-    match = _OBJECT_OF_LISTS.match(text.read(256)) if text.is_json else None
-    if match:
-        part = part_name(match[1].decode("utf-8", "replace"))
-    if part not in PARTS or text.path.stat().st_size > _MAX_LIST_BYTES:
-        return {}
-    data = text.read()
-    if not text.is_json:
-        lines = [line.strip("\"' \t\r") for line in data.decode("utf-8-sig", "replace").split("\n")]
-        return {part: [line for line in lines if line and not line.startswith("#")]}
+    lists: list[PartList] = []
+    for file in files:
+        path = folder / file
+        if path.suffix.lower() in _SUFFIXES and path.stat().st_size <= _MAX_BYTES:
+            lists += _lists_of_file(path, file)
+    return lists
+
+
+def _lists_of_file(path: Path, file: str) -> list[PartList]:
+    words = re.split(r"[\W\d_]+", path.name.partition(".")[0].lower())
+    parts = [part for part in PARTS if part in map(part_name, words)]
+    if path.suffix.lower() != ".json":
+        if len(parts) != 1:
+            return []
+        text = path.read_bytes().decode("utf-8-sig", "replace")
+        lines = [line.strip("\"' \t\r") for line in text.split("\n")]
+        names = [line for line in lines if line and not line.startswith("#")]
+        is_table = any(map(_SEVERAL_CELLS.search, names))
+        return [] if is_table or not names else [PartList(file, parts[0], names)]
 
     try:
-        content = json.loads(data.decode("utf-8-sig"))
-    except ValueError:
-        return {}
-    lists = content if match else {part: content}
-    if not all(isinstance(names, list) for names in lists.values()):
-        return {}
-    unknown = [key for key in lists if part_name(key) not in PARTS]
+        content = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return []
+    if isinstance(content, list) and len(parts) == 1:
+        content = {parts[0]: content}
+    if not isinstance(content, dict) or part_name(next(iter(content), "")) not in PARTS:
+        return []
+    if not all(isinstance(names, list) for names in content.values()):
+        return []
+    unknown = [key for key in content if part_name(key) not in PARTS]
     if unknown:
         raise DamagedInput(
-            f"{text.name} lists the part {unknown[0]!r}, which is none of {list_names(PARTS)}.",
+            f"{file} lists the part {unknown[0]!r}, which is none of {list_names(PARTS)}.",
             steps="leave it out: names in no list are in no part",
         )
-    # Two keys may mean one part, such as val and valid.
-    parts: dict[str, list[str]] = {}
-    for key, names in lists.items():
-        parts.setdefault(str(part_name(key)), []).extend(map(str, names))
-    return parts
+    return [
+        PartList(file, str(part_name(key)), [*map(str, names)]) for key, names in content.items()
+    ]
 
 
-def _part_of_title(title: str) -> str | None:
-    """Return the part that a word of a file's name means; ``None`` for none, or for several."""
-    words = re.split(r"[\W\d_]+", title.lower())
-    parts = {part_name(word) for word in words} & {*PARTS}
-    return parts.pop() if len(parts) == 1 else None
+class ListedParts:
+    """Parts of items by lists of their names; refuses a name in two lists.
+
+    Parameters
+    ----------
+    normalize
+        Returns a name in a list as the items have it.
+    are_paths
+        True if a list may name an item without its folders or suffix.
+    """
+
+    def __init__(
+        self,
+        lists: Sequence[PartList],
+        normalize: Callable[[str], str] = str,
+        *,
+        are_paths: bool = True,
+    ) -> None:
+        self._lists = [entry._replace(names=[*map(normalize, entry.names)]) for entry in lists]
+        self._codes: dict[str, int] = {}
+        for file, part, names in self._lists:
+            for name in names:
+                if self._codes.setdefault(name, PART_CODES[part]) != PART_CODES[part]:
+                    raise DamagedInput(
+                        f"{file}: {name} is in two lists of parts.", steps="name each in one list"
+                    )
+        self._names = ItemNames(self._codes if are_paths else ())
+        self._items: dict[str, str] = {}  # by the name in a list
+
+    def code(self, item: str) -> int:
+        """Return the code of an item's part; refuse a name that means two items."""
+        name = self._names.find(item) or self._names.find(_stem(item)) or item
+        if name not in self._codes:
+            return NO_PART
+        first = self._items.setdefault(name, item)
+        if first != item:
+            raise DamagedInput(
+                f"A list of parts has {name}, which may be {first} or {item}.",
+                steps="write its folder, too",
+            )
+        return self._codes[name]
+
+    def refuse_unknown_names(self, noun: str) -> None:
+        """Refuse the names of a list that are no item, except a first line with the name of the column."""
+        for file, _, names in self._lists:
+            unknown = [name for name in names if name not in self._items]
+            if unknown and (unknown != names[:1] or len(names) == 1):
+                raise DamagedInput(
+                    f"{file}: {len(unknown):,} of {len(names):,} lines name no {noun}, such as "
+                    f"{unknown[0][:80]!r}.",
+                    steps="correct these lines, or move the file out of the folder",
+                )
 
 
 class ItemNames:
     """Items by the names under which tables may know them."""
 
-    def __init__(self, items: Collection[str]) -> None:
-        stems = {item: str(PurePosixPath(item).with_suffix("")) for item in items}
-        names = [
-            (name, item) for item, stem in stems.items() for name in {*_tails(item), *_tails(stem)}
-        ]
+    def __init__(self, items: Iterable[str]) -> None:
+        names = [(name, item) for item in items for name in {*_tails(item), *_tails(_stem(item))}]
         self._items = _names_of_one_item(names)
         self._folded_items = _names_of_one_item([(name.casefold(), item) for name, item in names])
 
@@ -92,28 +153,11 @@ def _names_of_one_item(names: Iterable[tuple[str, str]]) -> dict[str, str | None
     return items
 
 
+def _stem(item: str) -> str:
+    return str(PurePosixPath(item).with_suffix("")) if item else item
+
+
 def _tails(path: str) -> list[str]:
     """Return a path without its first folders: ``a/b/c``, ``b/c``, ``c``."""
     parts = path.split("/")
     return ["/".join(parts[start:]) for start in range(len(parts))]
-
-
-def add_part(codes: dict[str, int], file: str, part: str, names: Sequence[str]) -> None:
-    """Add the code of the part to each name in a list; refuse a name in two lists."""
-    for name in names:
-        if codes.setdefault(name, PART_CODES[part]) != PART_CODES[part]:
-            raise DamagedInput(
-                f"{file}: {name} is in two lists of parts.", steps="name each in one list"
-            )
-
-
-def refuse_unknown_names(
-    file: str, names: Sequence[str], unknown: Sequence[str], noun: str
-) -> None:
-    """Refuse the names of a list that mean no item, except a first line with the name of the column."""
-    if not unknown or (unknown == [*names[:1]] and len(names) > 1):
-        return
-    raise DamagedInput(
-        f"{file}: {len(unknown):,} of {len(names):,} lines name no {noun}, such as {unknown[0][:80]!r}.",
-        steps="correct these lines, or move the file out of the folder",
-    )

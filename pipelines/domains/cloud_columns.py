@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kmip_data.arrays import I64, Array
-from kmip_data.pipelines.formats.written_numbers import DecimalSign
+from kmip_data.pipelines.own.columns.numbers import DecimalSign
 
 MAX_COLUMNS = 1_000
 

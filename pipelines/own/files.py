@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import ipc, parquet
 
 from kmip_data.errors import DamagedInput
@@ -29,6 +28,7 @@ from kmip_data.pipelines.formats.file_heads import (
 )
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
+from kmip_data.pipelines.own.joined import concatenated
 from kmip_data.pipelines.own.names import end_pairs
 from kmip_data.pipelines.own.table import (
     FILE_COLUMNS,
@@ -275,12 +275,10 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
     """Return the rows of several files, with the columns of their names."""
     tables = [table for _, table in group]
     counts = [table.rows for table in tables]
-    columns = {}
-    for column in tables[0].columns:
-        parts = [table.columns[column] for table in tables]
-        if len({part.type for part in parts}) > 1:
-            parts = [pc.cast(part, pa.string()) for part in parts]
-        columns[column] = pa.concat_arrays(parts)
+    columns = {
+        column: concatenated([table.columns[column] for table in tables])
+        for column in tables[0].columns
+    }
     names = []
     previous: dict[tuple[str, ...], Table] = {}
     for file, table in group:
@@ -294,11 +292,11 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
     for column in FILE_COLUMNS:
         texts = pa.array([names_of_row[column] for names_of_row in names])
         columns[column] = texts.take(np.repeat(np.arange(len(counts)), counts))
-    lines = [
-        table.lines + np.arange(table.rows) if isinstance(table.lines, int) else table.lines
-        for table in tables
-    ]
     locations = [table.name for table in tables for _ in range(table.rows)]
     return replace(
-        tables[0], name=name, columns=columns, lines=np.concatenate(lines), locations=locations
+        tables[0],
+        name=name,
+        columns=columns,
+        lines=np.concatenate([table.line_numbers for table in tables]),
+        locations=locations,
     )

@@ -29,15 +29,11 @@ def stacked(parts: Sequence[tuple[Table, tuple[str, str]]]) -> Table:
         for name in ("source", "target", *names, "table"):
             cells = rows.get(name, pa.nulls(table.rows, pa.string()))
             columns.setdefault(name, []).append(cells)
-    lines = [
-        table.lines + np.arange(table.rows) if isinstance(table.lines, int) else table.lines
-        for table in tables
-    ]
     return Table(
         " and ".join(table.name for table in tables),
         {name: concatenated(cells) for name, cells in columns.items()},
         row_word=tables[0].row_word,
-        lines=np.concatenate(lines),
+        lines=np.concatenate([table.line_numbers for table in tables]),
         locations=[table.name for table in tables for _ in range(table.rows)],
     )
 

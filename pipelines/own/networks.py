@@ -101,10 +101,12 @@ class Networks:
         for node, data in graph.nodes(data=True):
             self._rows["node"].add(location, node, node_defaults | data, key, node_names[node])
         is_undirected = not graph.is_directed()
-        for source, target, data in _edges(graph):
+        for source, target, attributes in _edges(graph):
             ends = (node_names[source], node_names[target])
             row = f"from {source} to {target}"
-            self._rows["edge"].add(location, row, edge_defaults | data, key, *ends, is_undirected)
+            self._rows["edge"].add(
+                location, row, edge_defaults | attributes, key, *ends, is_undirected
+            )
 
     def roles(self, name: str, options: ReadOptions, ignored: dict[str, str]) -> Roles:
         """Return the tables in their roles; ``name`` is that of the graphs, for messages."""

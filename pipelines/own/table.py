@@ -64,6 +64,11 @@ class Table:
         """Names of the columns, for messages."""
         return list_names(self.column_names, 1_000)
 
+    @property
+    def line_numbers(self) -> Array:
+        """Number or name of each row's line, (R,)."""
+        return self.lines + np.arange(self.rows) if isinstance(self.lines, int) else self.lines
+
     def location(self, row: SupportsInt) -> str:
         """Return the file and line of a row, for messages."""
         number = self.lines + int(row) if isinstance(self.lines, int) else self.lines[int(row)]
@@ -134,11 +139,10 @@ def table_of_arrays(
     for key, values in arrays.items():
         cells = _as_arrow(values)
         if pa.types.is_dictionary(cells.type):
+            texts = pa.array(Table("", dict(_typed_columns(key, cells.dictionary))).texts(key))
             used = np.unique(cells.indices.drop_null())
-            likely = cells.dictionary if cells.type.ordered else cells.dictionary.take(used)
-            texts = Table("", dict(_typed_columns(key, likely))).texts(key)
-            cells = cells.dictionary_decode()
-            categories[key] = tuple(texts)
+            categories[key] = tuple((texts if cells.type.ordered else texts.take(used)).to_pylist())
+            cells = texts.take(cells.indices)
         typed = dict(_typed_columns(key, cells))
         if key in categories:
             typed = {key: pc.cast(typed[key], pa.string())}

@@ -61,6 +61,7 @@ class Rows:
     data: Buffer
     numbers: Sequence[int] | I64  #: number of each line in the file
     comments: Mapping[int, str]  #: number of a line that is left out -> its comment
+    separator: str = ""  #: separator that the file itself names
 
     def sample(self) -> list[str]:
         """Return the first lines."""
@@ -78,14 +79,19 @@ def read_text(
     Raises ``NoTable`` if it is none, and ``DamagedInput`` with the line for another number of cells
     than in the first row, or an open quote.
     """
-    rows, separator = _read_rows(path, name, options)
+    rows = read_rows(path, name, options)
     sample = rows.sample()
-    if not sample:
-        raise NoTable(f"{name} has no row.", steps="write a table into it")
     if all(map(_WITH_DICTIONARY.fullmatch, sample)):
         return [_read_edge_dictionaries(rows, options, notices)]
     _refuse_other_formats(rows, sample)
-    separator = separator or _find_separator(sample, name)
+    return [table_of_lines(rows, options, notices)]
+
+
+def table_of_lines(rows: Rows, options: ReadOptions, notices: Notices) -> TopRow:
+    """Return the table of lines; errors are those of :func:`read_text`."""
+    name = rows.name
+    sample = rows.sample()
+    separator = rows.separator or _find_separator(sample, name)
     _refuse_rows_like_comments(rows, separator, sample[0])
     if rows.comments:
         example = next(iter(rows.comments.values()))[:40]
@@ -124,12 +130,12 @@ def read_text(
     )
     first = [column[0].as_py() or "" for column in columns]
     comment = _cells_of_comment(rows, separator, len(columns))
-    return [TopRow(first, below, lambda: table, comment)]
+    return TopRow(first, below, lambda: table, comment)
 
 
 # 1. The lines that are rows.
-def _read_rows(path: Path, name: str, options: ReadOptions) -> tuple[Rows, str]:
-    """Return the rows of a file, and the separator that its first line may name."""
+def read_rows(path: Path, name: str, options: ReadOptions) -> Rows:
+    """Return the rows of a file; raise ``NoTable`` if it has none."""
     size = path.stat().st_size
     if not size:
         raise NoTable(f"{name} is empty.", steps="write a table into it")
@@ -155,8 +161,12 @@ def _read_rows(path: Path, name: str, options: ReadOptions) -> tuple[Rows, str]:
     beginnings = characters[1:][characters[:-1] == ord("\n")]
     if _MAY_BEGIN_COMMENT[characters[:1]].any() or _MAY_BEGIN_COMMENT[beginnings].any():
         options.check_memory(_BYTES_DECODED * size, name)
-        return _without_comments(name, data[:], first), separator
-    return Rows(name, data, range(first, sys.maxsize), {}), separator
+        rows = _without_comments(name, data[:], first)
+        if not rows.data:
+            raise NoTable(f"{name} has no row.", steps="write a table into it")
+    else:
+        rows = Rows(name, data, range(first, sys.maxsize), {})
+    return replace(rows, separator=separator)
 
 
 def _is_utf8_with_lf(data: Buffer) -> bool:
@@ -225,12 +235,13 @@ def _refuse_other_formats(rows: Rows, sample: Sequence[str]) -> None:
 
 
 def _cells_of_comment(rows: Rows, separator: str, width: int) -> list[str]:
-    """Return the cells of the last comment above the rows; empty if it has not one for each column."""
+    """Return the cells of the last comment above the rows with one for each column; empty if none has."""
     above = [comment for line, comment in rows.comments.items() if line < rows.numbers[0]]
-    line = above[-1].lstrip("#%/ \t") if above else ""
-    for cells in (line.split(separator), line.split()):
-        if len(cells) == width:
-            return [cell.strip().strip("\"'") for cell in cells]
+    for comment in reversed(above):
+        line = comment.lstrip("#%/ \t")
+        for cells in (line.split(separator), line.split()):
+            if len(cells) == width:
+                return [cell.strip().strip("\"'") for cell in cells]
     return []
 
 
@@ -343,10 +354,12 @@ def _read_edge_dictionaries(rows: Rows, options: ReadOptions, notices: Notices) 
 def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | None:
     """Return the cells of rows whose quotes are as in CSV; None for what only ``csv`` reads."""
     data = rows.data
+    has_quotes = quoting == csv.QUOTE_MINIMAL and data.find(b'"') >= 0
     runs = (b"  ", b"\t", b" \n", b"\n ")
     if separator == BLANKS and (any(data.find(run) >= 0 for run in runs) or data[:1] == b" "):
-        return None
-    has_quotes = quoting == csv.QUOTE_MINIMAL and data.find(b'"') >= 0
+        if has_quotes:
+            return None
+        data = _with_single_blanks(data)
     try:
         first, _ = next(_records(rows.sample(), separator, quoting))
         names = [*map(str, range(len(first)))]
@@ -382,6 +395,14 @@ def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | No
         columns[i] = texts
         del column
     return columns, rows.numbers
+
+
+def _with_single_blanks(data: Buffer) -> bytes:
+    """Return lines with one blank between two cells, and none around them."""
+    characters = np.frombuffer(data[:].replace(b"\t", b" "), np.uint8)
+    is_kept = characters != ord(" ")
+    is_kept[1:] |= is_kept[:-1] & (characters[:-1] != ord("\n"))
+    return characters[is_kept].tobytes().replace(b" \n", b"\n")
 
 
 def _quote_whole_cells(data: Buffer, separator: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.raises import raises
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import DamagedInput, Setting, UsageError
@@ -25,11 +26,11 @@ EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
 
 def test_missing_edge_features_are_refused() -> None:
-    with pytest.raises(UsageError, match="edge_attr"):
+    with raises(UsageError, naming="edge_attr"):
         EDGE_ENCODERS["linear"].build(None, 6)
     encoder = EDGE_ENCODERS["linear"].build(2, 6)
-    for attr, value in ((None, "edge_attr"), (torch.ones(3, 1), " 1 .* 2")):
-        with pytest.raises(UsageError, match=value):
+    for attr, value in ((None, "edge_attr"), (torch.ones(3, 1), (1, 2))):
+        with raises(UsageError, naming=value):
             encoder(read_batch(Data(x=torch.ones(3, 1), edge_index=EDGES, edge_attr=attr)))
 
 
@@ -89,17 +90,15 @@ def test_a_single_edge_feature_may_lack_its_axis() -> None:
 def test_integers_beyond_those_of_atoms_are_refused(value: int) -> None:
     x = torch.zeros(3, len(ATOM.sizes), dtype=torch.int64)
     x[1, 0] = value
-    with pytest.raises(DamagedInput) as caught:
+    with raises(DamagedInput, naming=value):
         NODE_ENCODERS["atom"].build(x.shape[1], 6)(read_batch(Data(x=x, edge_index=EDGES)))
-    assert str(value) in caught.value.found
 
 
 def test_types_behind_the_last_one_name_the_encoder_that_has_them() -> None:
     integers = node_encoders()["types3"].integers
     for types, encoder in (([0, 7], "types8"), ([0, 10**7], "linear"), ([-1, 2], "linear")):
-        with pytest.raises(DamagedInput) as caught:
+        with raises(DamagedInput, steps=Setting({"model.node_encoder": encoder})):
             check_integers(integers, [torch.tensor(types)])
-        assert caught.value.steps == [Setting({"model.node_encoder": encoder})]
     check_integers(node_encoders()["types8"].integers, [torch.tensor([0, 7])])
 
 
@@ -143,9 +142,10 @@ def test_positional_encoders_share_channels_with_node_encoder(name, width) -> No
     data = Batch.from_data_list([encoded_batch(), encoded_batch()])
     assert model(data).shape == (14, 3)
     plain = Data(x=torch.ones(2, 4), edge_index=torch.zeros(2, 0, dtype=torch.int64))
-    with pytest.raises(UsageError, match=r"kmip_data\.open\(…, columns="):
+    with pytest.raises(UsageError) as caught:
         model(plain)
-    with pytest.raises(ValueError, match="hidden_dim = 16"):
+    assert caught.value.steps[-1] == Setting({"model.positional": "none"})
+    with pytest.raises(ValueError):
         ModelConfig(hidden_dim=16, positional=name)
 
 
@@ -156,11 +156,10 @@ def test_types_share_one_embedding() -> None:
     assert torch.equal(nodes(batch), nodes.features["embeddings"][0].weight[x[:, 0]])
     assert torch.equal(edges(batch), edges.features["embeddings"][0].weight[attr])
     batch = read_batch(Data(x=x + 1, edge_index=EDGES, edge_attr=attr))
-    with pytest.raises(DamagedInput) as caught:
+    with raises(DamagedInput, naming=28):
         nodes(batch)
-    assert "0 to 28" in caught.value.found
     for name in ("types0", "types3x1"):
-        with pytest.raises(ValueError, match=f"'{name}'"):
+        with pytest.raises(ValueError):
             ModelConfig(node_encoder=name)
 
 
@@ -171,9 +170,8 @@ def test_types_of_two_columns_are_summed() -> None:
     assert torch.equal(
         encoder(read_batch(Data(x=x, edge_index=EDGES))), keys[x[:, 0]] + values[x[:, 1]]
     )
-    with pytest.raises(DamagedInput) as caught:
+    with raises(DamagedInput, steps=Setting({"model.node_encoder": "types6x2"})):
         encoder(read_batch(Data(x=x + 1, edge_index=EDGES)))
-    assert caught.value.steps == [Setting({"model.node_encoder": "types6x2"})]
 
 
 def test_a_transformer_reads_the_eigenpairs_of_a_node() -> None:
@@ -205,5 +203,5 @@ def test_a_perceptron_reads_return_probabilities_without_a_norm() -> None:
 
 @pytest.mark.parametrize("name", ["lappe+lappe", "lappe+equivstable", "rwse+rwse32", "rwse+"])
 def test_wrong_sums_of_positional_encodings_are_refused(name) -> None:
-    with pytest.raises(ValueError, match=r"column|called ''"):
+    with pytest.raises(ValueError):
         ModelConfig(hidden_dim=96, positional=name)

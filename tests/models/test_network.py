@@ -9,6 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from support.cases import check_each
+from support.raises import raises
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GCNConv
@@ -188,32 +189,31 @@ def test_pooling_keeps_double_precision_and_gives_zero_without_nodes(pooling: st
 
 
 def test_unknown_names_of_models_and_backends_get_the_nearest() -> None:
-    with pytest.raises(ValidationError, match="gps-kmop") as caught:
+    with raises(ValidationError, naming="'gps-kmip'"):
         network(name="gps-kmop")
-    assert "Did you mean 'gps-kmip'" in str(caught.value)
-    with pytest.raises(UsageError, match="'dense'"):
+    with raises(UsageError, naming="'dense'"):
         network(attention={"search": "dens"})
 
 
 def test_mismatched_features_are_refused() -> None:
-    with pytest.raises(UsageError, match=r" 7 .* 5"):
+    with raises(UsageError, naming=(7, 5)):
         network()(Data(x=torch.ones(3, 7), edge_index=torch.zeros(2, 0, dtype=torch.int64)))
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
+    ("options", "named"),
     [
         ({"hidden_dim": 9}, "heads"),
         ({"attention": {"value_dim": 5}}, "output_projection"),
-        ({"attention": {"k": [3]}}, " 1 numbers"),
+        ({"attention": {"k": [3]}}, "layers"),
         ({"attention": {"value_dim": 5}, "parameter_budget": 1000}, "parameter_budget"),
-        ({"parameter_budget": 1000, "hidden_dim": 16}, "hidden_dim = 16"),
+        ({"parameter_budget": 1000, "hidden_dim": 16}, "hidden_dim"),
         ({"hiden_dim": 8}, "hiden_dim"),
         ({"norm": "instance"}, "graph-layer"),
-        ({"dropout": 1.0}, "type=less_than"),
-        ({"attention": {"k": 0}}, "type=greater_than_equal"),
-        ({"attention": "none", "local": "none"}, "both none"),
-        ({"node_encoder": "none"}, "node_encoder = none"),
+        ({"dropout": 1.0}, "less_than"),
+        ({"attention": {"k": 0}}, "greater_than_equal"),
+        ({"attention": "none", "local": "none"}, ["attention", "local"]),
+        ({"node_encoder": "none"}, "node_encoder"),
         (
             {
                 "attention": {
@@ -223,16 +223,13 @@ def test_mismatched_features_are_refused() -> None:
                     "virtual_nodes": 0,
                 }
             },
-            "no edges to attend",
+            ["real_edges", "expander", "virtual_nodes"],
         ),
-        (
-            {"positional": "equivstable", "local": "none"},
-            "equivstable .*local = none",
-        ),
+        ({"positional": "equivstable", "local": "none"}, ["equivstable", "local"]),
     ],
 )
-def test_contradictory_configurations_are_refused(options, word: str) -> None:
-    with pytest.raises(ValidationError, match=word):
+def test_contradictory_configurations_are_refused(options, named) -> None:
+    with raises(ValidationError, naming=named):
         ModelConfig(**merge_tables(SMALL, options))
 
 

@@ -95,7 +95,7 @@ def test_bad_classes_of_nodes_are_named(tmp_path):
     graph = lists[2][0]
     for classes in (torch.tensor([0, 1]), graph["y"] + 2):
         torch.save([*lists[:2], [{**graph, "y": classes}]], file)
-        refused_folder("pattern", tmp_path, r"PATTERN_v2\.pt, test 0")
+        refused_folder("pattern", tmp_path, "PATTERN_v2.pt, test 0")
 
 
 @pytest.mark.parametrize("content", [{}, [[], [], {}], None, [[], [], [3]]])

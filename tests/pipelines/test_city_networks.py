@@ -5,7 +5,6 @@ Huangpu is read exactly; others are refused.
 
 from __future__ import annotations
 
-import re
 import shutil
 import tarfile
 from dataclasses import replace
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support.cli import kmip
+from support.raises import raises
 from support.shared import shared_data
 from torch_geometric import datasets as pyg
 from torch_geometric.utils import remove_self_loops, to_undirected
@@ -143,13 +143,12 @@ def test_the_authors_tensors_of_huangpu_are_read(tmp_path: Path) -> None:
 
 
 def test_published_names_take_the_published_tensors_alone(tmp_path: Path, archive: Path) -> None:
-    with pytest.raises(DamagedInput, match=r"intersections 350, .*114,127"):
+    with raises(DamagedInput, naming=[350, 114_127]):
         build_dataset("paris", home=Home(tmp_path), archives=[archive], jobs=1, quiet=True)
     outcome = kmip(
         "build", "london", "--archive", shared_data("city_networks_huangpu"), "--home", tmp_path
     )
     assert outcome.code == 4
-    assert "holds an older generation of the data: a directed graph" in outcome.err
     assert not list(tmp_path.glob("raw/*/members-*")) + list(tmp_path.glob("built/*/card.json"))
     dataset = CityNetwork("London", root=tmp_path, sample=True, limit=120, jobs=1, quiet=True)
     assert dataset.card.sample
@@ -157,7 +156,7 @@ def test_published_names_take_the_published_tensors_alone(tmp_path: Path, archiv
     for name in ("s3dis", "nowhere"):
         with pytest.raises(UsageError):
             CityNetwork(name, root=tmp_path)
-    with pytest.raises(UsageError, match="'both'"):
+    with raises(UsageError, naming="both"):
         CityNetwork("london", root=tmp_path, sample=True, limit=120, coordinates="both")
 
 
@@ -166,11 +165,11 @@ def test_damaged_archives(tmp_path: Path, archive: Path) -> None:
         tar.extractall(tmp_path, filter="data")
     folder = tmp_path / "paris"
 
-    def expect_refused_tensor(name: str, change, match: str) -> None:
+    def expect_refused_tensor(name: str, change, value: object) -> None:
         path = folder / name
         whole = path.read_bytes()
         torch.save(change(torch.load(path, weights_only=True)), path)
-        with pytest.raises(DamagedInput, match=match):
+        with raises(DamagedInput, naming=value):
             read_city_archive(folder)
         path.write_bytes(whole)
 
@@ -181,18 +180,15 @@ def test_damaged_archives(tmp_path: Path, archive: Path) -> None:
 
         return change
 
-    expect_refused_tensor("node_features_augmented.pt", lambda t: t[:, :36], "36")
-    expect_refused_tensor("node_features_augmented.pt", set_value((5, 0), torch.nan), "nan, row 5")
-    expect_refused_tensor("edge_indices.pt", set_value((0, 0), NODES), f" {NODES}")
-    expect_refused_tensor("10-chunk_16-hop_node_labels.pt", set_value(0, 10), "labels 0 to 10")
-    expect_refused_tensor(
-        "10-chunk_16-hop_node_labels.pt", lambda t: t.flip(0), "node_labels.*order"
-    )
-    expect_refused_tensor(
-        "16-hop_eccentricities.pt", set_value(0, torch.nan), "eccentricities.*order"
-    )
+    expect_refused_tensor("node_features_augmented.pt", lambda t: t[:, :36], 36)
+    expect_refused_tensor("node_features_augmented.pt", set_value((5, 0), torch.nan), 5)
+    expect_refused_tensor("edge_indices.pt", set_value((0, 0), NODES), NODES)
+    expect_refused_tensor("10-chunk_16-hop_node_labels.pt", set_value(0, 10), 10)
+    labels, eccentricities = "10-chunk_16-hop_node_labels.pt", "16-hop_eccentricities.pt"
+    expect_refused_tensor(labels, lambda t: t.flip(0), labels)
+    expect_refused_tensor(eccentricities, set_value(0, torch.nan), eccentricities)
     (folder / "edge_features.pt").unlink()
-    with pytest.raises(DamagedInput, match=r"edge_features\.pt"):
+    with raises(DamagedInput, naming="edge_features.pt"):
         read_city_archive(folder)
 
 
@@ -211,7 +207,7 @@ def test_a_city_with_other_counts_than_published_is_refused(home: Path, archive:
             replace(stand_in, labels=np.sort(np.append(labels[1:], 4))),
             replace(stand_in, features=features[1:]),
         ):
-            with pytest.raises(DamagedInput, match=re.escape(manifest.title)) as refusal:
+            with raises(DamagedInput, naming=manifest.title) as refusal:
                 check_published_counts(other, manifest, "my-paris")
             words = ("kmip-data", "build", "city", "--name", "my-paris", "--archive", "PATH")
             assert refusal.value.steps[-1] == Command(*words)

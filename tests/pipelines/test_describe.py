@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.raises import raises
 
 import kmip_data
 from kmip_data.errors import OpenQuestions, Setting, UsageError
@@ -44,20 +45,20 @@ def test_a_source_with_only_a_path_may_be_the_path(files, tmp_path_factory):
         build = kmip_data.build_own("graphs", "mine", source, quiet=True, **options)
         assert build.card.counts["nodes"] == 4
     for wrong in ([files], None):
-        with pytest.raises(UsageError, match="must be a dictionary"):
+        with pytest.raises(UsageError):
             kmip_data.build_own("graphs", "wrong", wrong, **options)
 
 
 def test_what_cannot_be_described(files):
     description = kmip_data.describe(files, parameters={"label": ["group"]})
-    with pytest.raises(UsageError, match="'agee' at 0 levels"):
+    with raises(UsageError, naming="agee"):
         description.with_use("agee", "category")
-    with pytest.raises(UsageError, match="Did you mean 'category'"):
+    with raises(UsageError, naming="'category'"):
         description.with_use("age", "categorical")
     (files / "nodes.csv").write_text(NODES.replace("x", "-1").replace("y", "0"))
     with pytest.raises(OpenQuestions) as caught:
         kmip_data.describe(files, parameters={"label": ["group"]})
-    assert list(caught.value.questions.values()) == [Setting(missing="none")]
+    assert list(caught.value.questions.values()) == [Setting(missing="group:none")]
 
 
 def test_clouds_and_pictures_are_described_and_built_with(tmp_path):
@@ -91,5 +92,5 @@ def test_clouds_and_pictures_are_described_and_built_with(tmp_path):
         assert tuple(data.card.class_names) == ("oak", "elm")
         assert [int(item.y) for item in data] == [1, 1, 0, 0]
     source = {"path": tmp_path / "clouds", "like": described["superpixels"]}
-    with pytest.raises(UsageError, match="The description was not built by 'points'"):
+    with raises(UsageError, naming="points"):
         kmip_data.build_own("points", "other", source, root=tmp_path / "home")

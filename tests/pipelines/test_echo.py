@@ -41,23 +41,23 @@ def a_graph(**changes):
 
 def test_another_layout_is_refused(tmp_path):
     cases = [
-        ([a_graph(y=torch.rand(4, 2))], "graph 0 is not laid out"),
-        ([a_graph(y=torch.rand(3, 3))], "graph 0: y has 3 rows"),
-        ([a_graph(y=torch.rand(4))], "graph 0 is not laid out"),
-        ([Data(x=torch.rand(4, 2))], "graph 0 has no 'edge_index'"),
+        ([a_graph(y=torch.rand(4, 2))], "graph 0"),
+        ([a_graph(y=torch.rand(3, 3))], 3),
+        ([a_graph(y=torch.rand(4))], "graph 0"),
+        ([Data(x=torch.rand(4, 2))], "edge_index"),
         (
             [a_graph(x=torch.full((4, 2), 1e300, dtype=torch.float64))],
-            "x has values that are not finite",
+            "x",
         ),
         ([a_graph(name=Foreign())], "Foreign"),
-        ([{"x": 1}], "item 0: dict instead of a graph"),
-        ({"x": 1}, "item 0: dict instead of a graph"),
+        ([{"x": 1}], "dict"),
+        ({"x": 1}, "dict"),
     ]
 
     def check(case):
-        value, message = case
+        value, named = case
         for part in PARTS:
             torch.save(value, tmp_path / f"{part}_data.pt")
-        refused_folder("echo-sssp", tmp_path, message)
+        refused_folder("echo-sssp", tmp_path, named)
 
     check_each(check, cases)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.cli import expect_refusal
+from support.raises import raises
 
 from kmip_data import GraphLandDataset
 from kmip_data.builds.home import Home
@@ -114,7 +115,7 @@ def test_a_finished_build_is_found_repaired_and_dealt_anew(
         assert dealt[f"{part}_mask"].sum() == item[f"{part}_mask"].sum()
     assert not dealt.train_mask[item.y.isnan()].any()
     assert not torch.equal(dealt.train_mask, item.train_mask)
-    with pytest.raises(UsageError, match="'paris'"):
+    with pytest.raises(UsageError):
         GraphLandDataset("paris", root=home)
 
 
@@ -130,7 +131,7 @@ def test_a_finished_build_is_found_without_parsing_a_file(
     archives = [raw] if with_archive else []
     build = build_dataset("city-roads-m", home=Home(home), archives=archives, jobs=1, quiet=True)
     assert "feature" in build.card.schema_.column("node/x").doc
-    with pytest.raises(DamagedInput, match="is parsed"):
+    with raises(DamagedInput, naming="is parsed"):
         build_dataset(
             "city-roads-m",
             home=Home(home),
@@ -141,42 +142,42 @@ def test_a_finished_build_is_found_without_parsing_a_file(
         )
 
 
-#: File, pattern of what is replaced (None: all of it), what by, part of the error.
+#: File, pattern of what is replaced (None: all of it), what by, value that the error names.
 DAMAGED = [
-    ("info.yaml", None, "a: [", "YAML"),
-    ("info.yaml", None, "[" * 5_000, "YAML"),
+    ("info.yaml", None, "a: [", "info.yaml"),
+    ("info.yaml", None, "[" * 5_000, "info.yaml"),
     ("info.yaml", None, "- x", "target_name"),
     ("info.yaml", "target_name: sample_speed", "target_name: [a]", "target_name"),
     ("info.yaml", "- sample_bus", "- {a: b}", "target_name"),
     ("info.yaml", "- sample_bus", "- sample_tram", "'sample_tram'"),
-    ("info.yaml", "(- sample_bus)", r"\1\n\1", "'sample_bus="),
-    ("info.yaml", "- sample_bus", "- sample_length", "'sample_length'.*categories"),
-    ("features.csv", None, "node_id,sample_length\n", "'sample_length'.*empty"),
-    ("features.csv", r"\n0,[^,]*,", "\n0,inf,", "'sample_length'.*infinite"),
+    ("info.yaml", "(- sample_bus)", r"\1\n\1", "sample_bus=1"),
+    ("info.yaml", "- sample_bus", "- sample_length", "sample_length"),
+    ("features.csv", None, "node_id,sample_length\n", "sample_length"),
+    ("features.csv", r"\n0,[^,]*,", "\n0,inf,", "sample_length"),
     ("features.csv", r"\n1,[^,]*,", "\n1,x,", "'x'"),
-    ("targets.csv", None, "node_id,sample_speed\n0,1\n", r"targets\.csv \D*1 .* 1,500"),
-    ("targets.csv", r"\n0,.*", "\n0,1e300", "'sample_speed'.*infinite"),
+    ("targets.csv", None, "node_id,sample_speed\n0,1\n", "targets.csv"),
+    ("targets.csv", r"\n0,.*", "\n0,1e300", "sample_speed"),
     ("targets.csv", None, "node_id,speed\n0,1\n", "'sample_speed'"),
-    ("targets.csv", r"(?m)^(\d+),.*", r"\1,7", "standardised"),
-    ("edgelist.csv", None, "source,target\n0,1500\n", "0 to 1,500"),
-    ("edgelist.csv", None, "source,target\n0,-1\n", "-1 to 0"),
-    ("edgelist.csv", None, "source,target\n0,0.5\n", r"edgelist\.csv"),
-    ("edgelist.csv", None, "source,target,length\n0,1,2\n", r"edgelist\.csv"),
-    ("split_masks_RL.csv", "True,False,False", "True,True,False", r"split_masks_RL\.csv: node \d"),
-    ("split_masks_RL.csv", None, "node_id,train,val,test\n0,1,0,0\n", r"train .* 1,500"),
+    ("targets.csv", r"(?m)^(\d+),.*", r"\1,7", 150),
+    ("edgelist.csv", None, "source,target\n0,1500\n", 1500),
+    ("edgelist.csv", None, "source,target\n0,-1\n", -1),
+    ("edgelist.csv", None, "source,target\n0,0.5\n", "edgelist.csv"),
+    ("edgelist.csv", None, "source,target,length\n0,1,2\n", "edgelist.csv"),
+    ("split_masks_RL.csv", "True,False,False", "True,True,False", "split_masks_RL.csv"),
+    ("split_masks_RL.csv", None, "node_id,train,val,test\n0,1,0,0\n", "train"),
 ]  # fmt: skip
 
 
 def test_bad_tables_are_refused(raw: Path, tmp_path: Path, subtests: pytest.Subtests) -> None:
     pipeline = PIPELINE.__new__(PIPELINE)
-    for number, (name, old, new, message) in enumerate(DAMAGED):
+    for number, (name, old, new, value) in enumerate(DAMAGED):
         folder = tmp_path / str(number)
         shutil.copytree(raw, folder)
         text = (folder / name).read_text()
         (folder / name).write_text(
             new if old is None else re.sub(old, new, text, count=0 if "(?m)" in old else 1)
         )
-        with subtests.test(f"{number} {name}"), pytest.raises(DamagedInput, match=message):
+        with subtests.test(f"{number} {name}"), raises(DamagedInput, naming=value):
             pipeline.prepare(RawCopy(folder, {}, ()), GraphLandParams(), tmp_path)
 
 
@@ -184,5 +185,5 @@ def test_a_bad_archive_leaves_nothing(raw: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(raw, tmp_path / "city-roads-M")
     (folder / "info.yaml").write_bytes(b"\xff")
     line = ("build", "city-roads-m", "--archive", folder, "--home", tmp_path / "home", "--jobs", 1)
-    assert "info.yaml is not YAML" in expect_refusal(*line, code=4)
+    assert "info.yaml" in expect_refusal(*line, code=4)
     assert not list((tmp_path / "home").rglob("*.csv"))

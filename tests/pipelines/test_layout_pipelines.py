@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from support.cases import steps_of
+from support.raises import raises
 from torch_geometric.utils import to_undirected
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -39,31 +40,31 @@ def a_graph(**changes: Any) -> dict[str, Any]:
     return graph | changes
 
 
-FAULTS: list[tuple[dict[str, Any], str]] = [
-    ({"x": np.array([[3], [0.5]])}, "x .* uint8, which would change 0.5"),
-    ({"x": np.array([[3], [28]])}, "x is 3 to 28"),
-    ({"x": np.array([["3"], ["4"]])}, "x is <U1"),
-    ({"x": np.zeros((65, 1), int)}, "65 nodes"),
-    ({"y": np.inf}, "y .* finite"),
-    ({"y": 1e-50}, "y .* float32, which would change 1e-50"),
-    ({"y": [0.5]}, r"y is float64 \(1,\)"),
-    ({"edge_index": np.array([[0, 2], [2, 0]])}, ".*0 to 2"),
-    ({"edge_index": np.array([[0, -1], [-1, 0]])}, ".*-1 to 0"),
-    ({"edge_index": np.array([[0, 0], [1, 1]])}, ".* reverse"),
-    ({"edge_attr": np.array([1, 2])}, ".* reverse"),
-    ({"edge_attr": np.array([1])}, r"edge_attr is int64 \(1,\)"),
+FAULTS: list[tuple[dict[str, Any], object]] = [
+    ({"x": np.array([[3], [0.5]])}, 0.5),
+    ({"x": np.array([[3], [28]])}, 28),
+    ({"x": np.array([["3"], ["4"]])}, "<U1"),
+    ({"x": np.zeros((65, 1), int)}, 65),
+    ({"y": np.inf}, "y"),
+    ({"y": 1e-50}, 1e-50),
+    ({"y": [0.5]}, "(1,)"),
+    ({"edge_index": np.array([[0, 2], [2, 0]])}, 2),
+    ({"edge_index": np.array([[0, -1], [-1, 0]])}, -1),
+    ({"edge_index": np.array([[0, 0], [1, 1]])}, 555),
+    ({"edge_attr": np.array([1, 2])}, 555),
+    ({"edge_attr": np.array([1])}, "edge_attr"),
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), FAULTS)
+@pytest.mark.parametrize(("changes", "value"), FAULTS)
 def test_values_are_checked_before_the_cast_and_the_record_is_named(
-    changes: dict[str, Any], message: str, tmp_path: Path
+    changes: dict[str, Any], value: object, tmp_path: Path
 ) -> None:
     raw = RawReader(tmp_path, "file")
     graphs = [a_graph() for _ in range(700)]
     graphs[555] = a_graph(**changes)
     batches = concatenate_in_batches(raw.track_items("graph", graphs), SCHEMA, MANIFEST.layout, raw)
-    with pytest.raises(DamagedInput, match=f"^file, graph 555: {message}"):
+    with raises(DamagedInput, naming=["file", 555, value]):
         list(batches)
 
 
@@ -95,16 +96,9 @@ def test_a_batch_adds_reverse_edges_to_each_graph() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        (lambda: {}["x"], "file, item 2 has no 'x'."),
-        (lambda: range(0)[1], "file, item 2 is not laid out as published."),
-        (lambda: np.zeros(3).reshape(2), "file, item 2 is not laid out as published."),
-    ],
+    "code", [lambda: {}["x"], lambda: range(0)[1], lambda: np.zeros(3).reshape(2)]
 )
-def test_reader_errors_name_the_record_without_python_terms(
-    code: Any, message: str, tmp_path: Path
-) -> None:
+def test_reader_errors_name_the_record_without_python_terms(code: Any, tmp_path: Path) -> None:
     raw = RawReader(tmp_path, "file")
 
     def read() -> None:
@@ -113,9 +107,9 @@ def test_reader_errors_name_the_record_without_python_terms(
                 if number == 2:
                     code()
 
-    with pytest.raises(DamagedInput) as caught:
+    with raises(DamagedInput, naming=["file", 2]) as caught:
         read()
-    assert str(caught.value) == message
+    assert "Error" not in str(caught.value)
 
 
 def test_dataset_keys_include_columns_unless_a_digest_pins_them() -> None:
@@ -137,7 +131,7 @@ def test_changed_columns_under_one_key_need_a_new_version(tmp_path: Path, monkey
     pipeline = type(load_pipeline(load_manifest("zinc")))
     schema = replace(build.card.schema_, max_nodes=99)
     monkeypatch.setattr(pipeline, "schema", lambda self, params: schema)
-    with pytest.raises(UsageError, match=build.path.name) as caught:
+    with raises(UsageError, naming=build.path.name) as caught:
         build_dataset("zinc", parameters={"limit": 3}, sample=True, home=tmp_path, quiet=True)
     assert f"now {pipeline.version}" in steps_of(caught.value)
 

@@ -12,6 +12,7 @@ import torch
 from ogb.utils import smiles2graph
 from support.builds.raw_graphs import refused_folder, write_sample
 from support.cases import check_each
+from support.raises import raises
 from torch_geometric.utils import to_undirected
 
 from kmip_data import OGBNArxiv, OGBNProducts, PCQM4Mv2, PCQM4Mv2Subset
@@ -71,25 +72,25 @@ def test_each_fault_names_its_file_and_line(tmp_path):
     path = tmp_path / "a.csv.gz"
 
     def check(case):
-        text, columns, message = case
+        text, columns, value = case
         write(path, text)
-        with pytest.raises(DamagedInput, match=message):
+        with raises(DamagedInput, naming=value):
             list(NumberTable(path, columns, 3_000_000, low=0, high=100).read_batches())
 
     check_each(
         check,
         [
-            ("1,2\n3\n", 2, r"a\.csv\.gz, line 2: .*100"),
-            ("1,2,3\n", 2, "line 1: .*2 "),
+            ("1,2\n3\n", 2, "a.csv.gz, line 2"),
+            ("1,2,3\n", 2, "line 1"),
             ("1\n\n2\n", 1, "line 2"),
             ("5\n6\n101\n", 1, "line 3"),
             ("5\n-1\n", 1, "line 2"),
-            ("1.5\n", 1, "line 1: "),
+            ("1.5\n", 1, "line 1"),
             *((f"7\n{word}\n", 1, "line 2") for word in ("x", "-", "1e", ".", "1_0", "inf", "0x1")),
             *((f"7\n{word}\n", 1, "line 2") for word in ("nan", "1 ", "1;2", "1e400", '"1"', "é")),
-            ("", 1, "lines"),
-            ("9" * 1_100_000, 1, "line 1: "),
-            ("1\n" * 1_600_000, 1, "3,000,000 bytes"),
+            ("", 1, "a.csv.gz"),
+            ("9" * 1_100_000, 1, "line 1"),
+            ("1\n" * 1_600_000, 1, 3_000_000),
         ],
     )
 
@@ -111,11 +112,7 @@ def test_tables_of_two_graphs_are_refused(tmp_path):
         path = tmp_path / f"raw/num-{name}-list.csv.gz"
         half = int(gzip.decompress(path.read_bytes())) // 2
         write(path, f"90\n{half}\n" if name == "node" else f"{half}\n{half}\n")
-    refused_folder(
-        "ogbn-arxiv",
-        tmp_path,
-        "num-node-list.csv.gz has 2 graphs|does not have the number of lines",
-    )
+    refused_folder("ogbn-arxiv", tmp_path)
 
 
 def change(text, line, new):
@@ -126,22 +123,14 @@ def change(text, line, new):
 
 #: File, what becomes of its text, and what the one error names.
 BAD = [
-    (
-        "raw/edge",
-        lambda text: change(text, 2, "0,999\n"),
-        r"raw/edge\.csv\.gz, line 2: an edge leads",
-    ),
-    (
-        "raw/edge",
-        lambda text: text + "0,1\n",
-        r"raw/edge\.csv\.gz does not have the number of lines",
-    ),
+    ("raw/edge", lambda text: change(text, 2, "0,999\n"), "raw/edge.csv.gz, line 2"),
+    ("raw/edge", lambda text: text + "0,1\n", "raw/edge.csv.gz"),
     ("raw/edge-feat", lambda text: change(text, 3, "5,0,0\n"), "raw/edge-feat.csv.gz, line 3"),
     ("raw/node-feat", lambda text: change(text, 4, "119" + 8 * ",0" + "\n"), "feat.csv.gz, line 4"),
-    ("raw/graph-label", lambda text: text.replace("1", "2", 1), "raw/graph-label.csv.gz, line"),
+    ("raw/graph-label", lambda text: text.replace("1", "2", 1), "raw/graph-label.csv.gz"),
     ("raw/num-node-list", lambda text: change(text, 5, "0\n"), "num-node-list.csv.gz, line 5"),
-    ("raw/num-node-list", lambda text: text + "3\n", "num-edge-list.csv.gz has 24 lines"),
-    ("split/scaffold/valid", lambda text: change(text, 1, "77\n"), "scaffold does not partition"),
+    ("raw/num-node-list", lambda text: text + "3\n", "num-edge-list.csv.gz"),
+    ("split/scaffold/valid", lambda text: change(text, 1, "77\n"), "split/scaffold"),
 ]
 
 
@@ -151,30 +140,18 @@ def test_an_edge_ends_below_the_number_of_nodes(tmp_path):
         nodes = int(file.readline())
     path = tmp_path / "raw/edge.csv.gz"
     write(path, change(gzip.decompress(path.read_bytes()).decode(), 2, f"0,{nodes}\n"))
-    refused_folder("ogbg-molhiv", tmp_path, r"line 2: an edge leads out of its graph")
+    refused_folder("ogbg-molhiv", tmp_path, "line 2")
 
 
 BAD_NODES = [
-    (
-        "raw/edge",
-        lambda text: change(text, 2, "0,90\n"),
-        r"raw/edge\.csv\.gz, line 2: an edge leads",
-    ),
-    (
-        "raw/edge",
-        lambda text: change(text, 2, ""),
-        r"raw/edge\.csv\.gz does not have the number of lines",
-    ),
-    ("raw/node-label", lambda text: change(text, 7, "40\n"), r"node-label\.csv\.gz, line 7: .* 39"),
-    (
-        "raw/node-feat",
-        lambda text: change(text, 3, "1,2\n"),
-        r"node-feat\.csv\.gz, line 3: not 128",
-    ),
-    ("raw/node-feat", lambda text: text.replace("0.", "nan,", 1), r"node-feat\.csv\.gz, line 1"),
-    ("raw/node_year", lambda text: change(text, 1, "1990.5\n"), r"node_year\.csv\.gz, line 1"),
-    ("raw/num-node-list", lambda _: "45\n45\n", "num-node-list.csv.gz 2"),
-    ("split/time/test", lambda text: change(text, 1, "0\n0\n"), "split/time does not partition"),
+    ("raw/edge", lambda text: change(text, 2, "0,90\n"), "raw/edge.csv.gz, line 2"),
+    ("raw/edge", lambda text: change(text, 2, ""), "raw/edge.csv.gz"),
+    ("raw/node-label", lambda text: change(text, 7, "40\n"), "node-label.csv.gz, line 7"),
+    ("raw/node-feat", lambda text: change(text, 3, "1,2\n"), "node-feat.csv.gz, line 3"),
+    ("raw/node-feat", lambda text: text.replace("0.", "nan,", 1), "node-feat.csv.gz, line 1"),
+    ("raw/node_year", lambda text: change(text, 1, "1990.5\n"), "node_year.csv.gz, line 1"),
+    ("raw/num-node-list", lambda _: "45\n45\n", "num-node-list.csv.gz"),
+    ("split/time/test", lambda text: change(text, 1, "0\n0\n"), "split/time"),
 ]
 
 
@@ -183,12 +160,12 @@ def test_damaged_files_of_ogb_are_named(name, cases, tmp_path):
     write_sample(name, tmp_path, limit=24 if cases is BAD else 90, seed=3)
 
     def check(case):
-        file, spoil, message = case
+        file, spoil, value = case
         path = tmp_path / f"{file}.csv.gz"
         sound = path.read_bytes()
         try:
             write(path, spoil(gzip.decompress(sound).decode()))
-            refused_folder(name, tmp_path, message)
+            refused_folder(name, tmp_path, value)
         finally:
             path.write_bytes(sound)
 
@@ -246,12 +223,12 @@ def test_bad_challenge_files_are_refused(smiles):
     train, hidden = parts["train"][0], parts["test-dev"][0]
 
     def check(case):
-        path, data, message = case
+        path, data, *named = case
         path.write_bytes(data) if isinstance(data, bytes) else write_torch_zip(
             path, pickle.dumps(data, 2)
         )
         try:
-            refused_folder(name, smiles, message)
+            refused_folder(name, smiles, *named)
         finally:
             path.write_bytes(sound[path])
 
@@ -261,15 +238,11 @@ def test_bad_challenge_files_are_refused(smiles):
     check_each(
         check,
         [
-            (lists, {**parts, "valid": parts["valid"][1:]}, "split_dict.pt does not partition"),
-            (lists, {"train": parts["train"]}, "not a split into train, valid, test-dev"),
-            (
-                table,
-                changed(4, "2,CCO,x\n"),
-                r"raw/data\.csv\.gz, line 4: .* 'x'",
-            ),
-            (table, changed(4, "2,CCO\n"), r"data\.csv\.gz, line 4: wrong number of fields"),
-            (table, changed(int(train) + 2, "0,CCO,\n"), "molecule of train without a target"),
-            (table, changed(int(hidden) + 2, "0,C(,\n"), "RDKit refuses its SMILES"),
+            (lists, {**parts, "valid": parts["valid"][1:]}, "split_dict.pt"),
+            (lists, {"train": parts["train"]}),
+            (table, changed(4, "2,CCO,x\n"), "raw/data.csv.gz, line 4"),
+            (table, changed(4, "2,CCO\n"), "data.csv.gz, line 4"),
+            (table, changed(int(train) + 2, "0,CCO,\n")),
+            (table, changed(int(hidden) + 2, "0,C(,\n")),
         ],
     )

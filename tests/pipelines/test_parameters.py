@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 from support.cases import check_each
 from support.cli import expect_refusal
+from support.raises import raises
 
 from kmip_data.errors import UsageError
 from kmip_data.manifest import dataset_names, load_manifest
@@ -47,9 +48,8 @@ def test_numbers_out_of_range_are_refused():
         wrong += [] if name in ZERO else [0]
         wrong += [] if name in {"limit", "block", "block_size", "block_seed"} else [10**30]
         for value in wrong:
-            with pytest.raises(UsageError, match=dataset) as caught:
+            with raises(UsageError, naming=[dataset, f"{name} = {value!r}"]):
                 check_params(model, {name: value}, dataset)
-            assert f"{name} = {value!r}" in caught.value.found
 
     check_each(check, numbers())
 
@@ -69,7 +69,7 @@ def test_zero_hops_are_refused(tmp_path) -> None:
     message = expect_refusal(
         "build", "helsinki", "--set", "hops=0", "--offline", "--home", tmp_path
     )
-    assert "found: hops = '0'" in message
+    assert "hops = '0'" in message
     assert not any(tmp_path.iterdir())
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from support.builds.raw_graphs import records_of_folder, refused_folder, write_sample
+from support.raises import raises
 from torch_geometric.loader import DataLoader
 
 from kmip_data import GraphLoader, PCQMContact
@@ -64,24 +65,21 @@ def test_a_table_of_the_used_rows_alone_has_the_same_records(raw, tmp_path, comp
         for key, column in other.columns.items():
             assert np.array_equal(record.columns[key], column), key
     (folder / TABLE_FILE).write_bytes(table.rpartition(b"\n")[0])
-    refused_folder("pcqm-contact", folder, "does not partition")
+    refused_folder("pcqm-contact", folder)
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "value"),
     [
-        ("C( |atomProp:0.contact.0|", "SMILES"),
-        ("[H]C([H])[H] |atomProp:0.contact.0|", "contact 0 .* 1 atoms"),
-        (
-            "[H]C([H])[H] |atomProp:0.contact.0:2.contact.0:3.contact.0|",
-            "contact 0 .* 3 atoms",
-        ),
-        ("[H]C([H])[H] |atomProp:0.contact.x:2.contact.0|", "atom 0 .*'x'"),
-        ("C" * 257 + " |atomProp:0.contact.0:9.contact.0|", "257 atoms.* 256 "),
+        ("C( |atomProp:0.contact.0|", ()),
+        ("[H]C([H])[H] |atomProp:0.contact.0|", 1),
+        ("[H]C([H])[H] |atomProp:0.contact.0:2.contact.0:3.contact.0|", 3),
+        ("[H]C([H])[H] |atomProp:0.contact.x:2.contact.0|", "'x'"),
+        ("C" * 257 + " |atomProp:0.contact.0:9.contact.0|", 257),
     ],
 )
-def test_bad_rows_are_refused(text, reason):
-    with pytest.raises(RefusedSmilesError, match=reason):
+def test_bad_rows_are_refused(text, value):
+    with raises(RefusedSmilesError, naming=value):
         record_from_smiles("key", text, 256)
 
 
@@ -106,5 +104,5 @@ def test_refused_rows_can_be_skipped(raw, tmp_path):
     refused_folder("pcqm-contact", tmp_path, "000002")
     for file in SPLIT_FILES.values():
         write_torch_zip(tmp_path / file, pickle.dumps({**lists, "val": np.array([1])}, 2))
-        refused_folder("pcqm-contact", tmp_path, "does not partition")
+        refused_folder("pcqm-contact", tmp_path)
         write_torch_zip(tmp_path / file, pickle.dumps(lists, 2))

@@ -85,7 +85,7 @@ def test_struct_can_be_built_from_the_func_table(raw, tmp_path):
     build = ["build", "peptides-struct", "--home", tmp_path / "home", "--unpinned", "--archive"]
     for archive in (raw, raw / FUNC_TABLE):
         message = expect_refusal(*build, archive, code=4)
-        assert "holds the table of peptides-func: the same molecules without the" in message
+        assert "peptides-func" in message
 
 
 def test_struct_targets_are_as_published_or_scaled_by_train_rows_alone(struct, tmp_path):
@@ -143,23 +143,23 @@ def test_refused_smiles_stop_a_build_or_are_skipped_and_listed(rows, tmp_path):
 
 LABEL_FAULTS = ["", "[0, 1]", "[0, 0, 1, 0, 0, 0, 0, 0, 0, 2]", "__import__('os')", "[0]*10"]
 LIST_FAULTS = [
-    ({"train": [0, 1], "val": [2], "test": [3]}, "2 in no part, such as 4"),
-    ({"train": [0, 1, 2, 3], "val": [3], "test": [4, 5]}, "1 listed more than once, such as 3"),
-    ({"train": [0, 1, 2, 3], "val": [4], "test": [5, 6]}, "1 out of range, such as 6"),
-    ({"train": [0, 1, 2, 3], "val": [4], "test": [-1, 5]}, "out of range"),
-    ({"train": [0, 1, 2], "valid": [3, 4], "test": [5]}, "not a split into train, val, test"),
-    ({"train": [0.5, 1, 2], "val": [3, 4], "test": [5]}, "train is not a list of row numbers"),
-    ({"train": [[0], [1, 2]], "val": [3, 4], "test": [5]}, "not a list"),
-    ([0, 1, 2, 3, 4, 5], "not a split"),
+    ({"train": [0, 1], "val": [2], "test": [3]}, 4),
+    ({"train": [0, 1, 2, 3], "val": [3], "test": [4, 5]}, 3),
+    ({"train": [0, 1, 2, 3], "val": [4], "test": [5, 6]}, 6),
+    ({"train": [0, 1, 2, 3], "val": [4], "test": [-1, 5]}, -1),
+    ({"train": [0, 1, 2], "valid": [3, 4], "test": [5]}, "val"),
+    ({"train": [0.5, 1, 2], "val": [3, 4], "test": [5]}, "train"),
+    ({"train": [[0], [1, 2]], "val": [3, 4], "test": [5]}, "train"),
+    ([0, 1, 2, 3, 4, 5], "train"),
 ]
 
 
 def test_bad_labels_and_lists_are_named(rows, tmp_path):
     def check(case):
-        table, lists, words = case
-        refused_folder("peptides-func", write_func(tmp_path, table, lists), words)
+        table, lists, value = case
+        refused_folder("peptides-func", write_func(tmp_path, table, lists), value)
 
     some = rows[:6]
     labels = [[some[0], {**some[1], "labels": text}, *some[2:]] for text in LABEL_FAULTS]
-    check_each(check, [(table, None, "row 1: not a list of ten labels") for table in labels])
-    check_each(check, [(some, lists, words) for lists, words in LIST_FAULTS])
+    check_each(check, [(table, None, "row 1") for table in labels])
+    check_each(check, [(some, *case) for case in LIST_FAULTS])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 from support.builds.raw_graphs import records_of, records_of_folder, refused_folder, unzip
 from support.cases import check_each
 from support.oracles.knn_oracle import torch_cluster_edges
+from support.raises import raises
 from support.shared import shared_data
 from torch_geometric.datasets import ShapeNet
 
@@ -112,7 +112,7 @@ def test_category_is_order_and_case_insensitive(sample):
         "k8",
         "3-categories",
     ]
-    with pytest.raises(ValidationError, match="Did you mean 'Motorbike'"):
+    with raises(ValidationError, naming="'Motorbike'"):
         PIPELINE.Params(category=("motorbyke",))
 
 
@@ -178,11 +178,11 @@ def test_the_published_set_has_all_shapes_and_parts(published):
         "val": 396,
         "test": 704,
     }
-    with pytest.raises(RawNeededError, match="read from the raw files"):
+    with pytest.raises(RawNeededError):
         PIPELINE.split(records_of(chosen), SPLIT, None)
     # A sample of that size is no claim to be it, but the published lists are not disjoint.
     params = PIPELINE.Params()
-    with pytest.raises(DamagedInput, match="shapes are in two lists"):
+    with pytest.raises(DamagedInput):
         PIPELINE.prepare(RawCopy(published, {}, (), sample=True), params, published)
 
 
@@ -203,32 +203,29 @@ def test_bad_shapes_name_file_and_line(copy):
     sound = path.read_bytes().split(b"\n")
 
     def check(case):
-        change, *patterns = case
+        change, *named = case
         lines = list(sound)
         lines[122] = change(*lines[122].rsplit(b" ", 1))
         path.write_bytes(b"\n".join(lines))
-        fails(copy, re.escape(f"{key}.txt, line 123:"), *patterns)
+        fails(copy, f"{key}.txt, line 123", *named)
 
     check_each(
         check,
         [
-            (
-                lambda xyz, label: b"nan" + xyz[xyz.index(b" ") :] + b" 0",
-                "not 7 finite decimal numbers",
-            ),
-            (lambda xyz, label: xyz, "not 7 finite decimal numbers"),
-            (lambda xyz, label: xyz + b" 50.000000", "50 is not a part of"),
-            (lambda xyz, label: xyz + b" -1.000000", "-1 is not a part of"),
-            (lambda xyz, label: xyz + b" 0.500000", "0.5 is not a part of"),
-            (lambda xyz, label: xyz + b" wing", "not 7 finite decimal numbers", "wing"),
+            (lambda xyz, label: b"nan" + xyz[xyz.index(b" ") :] + b" 0",),
+            (lambda xyz, label: xyz,),
+            (lambda xyz, label: xyz + b" 50.000000", 50),
+            (lambda xyz, label: xyz + b" -1.000000", -1),
+            (lambda xyz, label: xyz + b" 0.500000", 0.5),
+            (lambda xyz, label: xyz + b" wing", "wing"),
         ],
     )
     path.write_bytes(b"")
-    fails(copy, f"{key}.txt, line 1: not 7 finite decimal numbers")
+    fails(copy, f"{key}.txt, line 1")
     path.write_bytes((sound[0] + b"\n") * 65_537)
-    fails(copy, f"{key}.txt has 65537 points; at most 65536")
+    fails(copy, f"{key}.txt", 65_537)
     path.write_bytes((sound[0] + b"\n") * 8)
-    fails(copy, f"Record {key} has 8 points, too few for k = 8", k=8)
+    fails(copy, key, 8, k=8)
     _, skipped = records_of_folder("shapenet-part", copy, k=8, short_graphs="skip")
     assert len(skipped) == 35
     assert skipped[0].key != key
@@ -240,24 +237,19 @@ def test_faulty_lists_of_shapes_are_refused(copy):
     path = copy / "train_test_split/shuffled_val_file_list.json"
     listed = json.loads(path.read_bytes())
     train = json.loads((copy / "train_test_split/shuffled_train_file_list.json").read_bytes())
-    unknown = "a duplicate entry, or one of an unknown category"
-    for more, *patterns in (
-        ([listed[0]], unknown),
-        ([train[3]], "1 shapes are in two lists"),
-        (["shape_data/02691156/absent"], "val list is missing", "02691156/absent.txt"),
-        (["shape_data/12345678/a"], unknown, "12345678"),
-        (["shape_data/02691156/../../etc"], unknown),
-        ([7], unknown),
+    for more, *named in (
+        ([listed[0]],),
+        ([train[3]],),
+        (["shape_data/02691156/absent"], "val", "02691156/absent.txt"),
+        (["shape_data/12345678/a"], "12345678"),
+        (["shape_data/02691156/../../etc"],),
+        ([7],),
     ):
         path.write_text(json.dumps([*listed, *more]))
-        fails(copy, *patterns)
-    for text, words in (
-        ('{"val": []}', "is not a list"),
-        ("[" * 100_000, "cannot be read"),
-        ("", "cannot be"),
-    ):
+        fails(copy, *named)
+    for text in ('{"val": []}', "[" * 100_000, ""):
         path.write_text(text)
-        fails(copy, "val", words)
+        fails(copy, "train_test_split/shuffled_val_file_list.json")
     path.write_text(json.dumps(listed))
     categories = copy / "synsetoffset2category.txt"
     categories.write_bytes(categories.read_bytes().replace(b"\n", b"\r\n"))

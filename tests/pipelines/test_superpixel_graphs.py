@@ -13,6 +13,7 @@ from support.builds.raw_graphs import records_of_folder, refused_folder, write_s
 from support.builds.records import assert_same_records
 from support.cases import check_each
 from support.cli import expect_refusal, kmip
+from support.raises import raises
 from torch_geometric.data import Data, InMemoryDataset
 from torch_geometric.datasets import LRGBDataset
 
@@ -96,33 +97,33 @@ def test_labels_of_coco_are_renumbered_as_in_pyg():
     pyg = LRGBDataset.label_remap_coco(None)
     assert {number: int(classes_from_ids(np.array([number]), "")[0]) for number in COCO_IDS} == pyg
     for number in sorted(set(range(-1, 256)) - set(COCO_IDS)):
-        with pytest.raises(DamagedInput, match=f"graph 3: .* {number} "):
+        with raises(DamagedInput, naming=["graph 3", number]):
             classes_from_ids(np.array([1, number]), "graph 3")
 
 
 FAULTS = [
-    (slice(None), lambda g: g[:3], "laid out"),
-    (0, lambda x: x[:, :13], "13"),
+    (slice(None), lambda g: g[:3]),
+    (0, lambda x: x[:, :13], 13),
     (0, lambda x: x.float() + 1e-5, "float16"),
-    (0, lambda x: x * float("nan"), "not finite"),
-    (1, lambda attr: attr[1:], r"not numbers \("),
-    (1, lambda attr: attr / 0, "not finite"),
-    (2, lambda edges: edges + edges.max() + 1, "to"),
-    (2, lambda edges: edges - 1, "-1"),
-    (3, lambda y: y.astype("i4") * 0 + 95, "95"),
-    (3, lambda y: y.astype("i8") + 2**40, "1099511627"),
-    (slice(None), lambda g: (g[0][:0], g[1][:0], g[2][:, :0], g[3][:0]), "0"),
+    (0, lambda x: x * float("nan")),
+    (1, lambda attr: attr[1:]),
+    (1, lambda attr: attr / 0),
+    (2, lambda edges: edges + edges.max() + 1),
+    (2, lambda edges: edges - 1, -1),
+    (3, lambda y: y.astype("i4") * 0 + 95, 95),
+    (3, lambda y: y.astype("i8") + 2**40),
+    (slice(None), lambda g: (g[0][:0], g[1][:0], g[2][:, :0], g[3][:0])),
 ]
 
 
 def test_bad_graphs_are_named(name, raw, tmp_path):
     def check(case):
-        slot, problem, message = case
+        slot, problem, *named = case
         lists = load(raw)
         graph = list(next(graph for graph in lists["val"][1:] if len(graph[3]) > 1))
         graph[slot] = problem(graph[slot])
         lists["val"][1] = tuple(graph)
-        refused_folder(name, dump(tmp_path / "raw", lists), r"val\.pickle, graph 1", message)
+        refused_folder(name, dump(tmp_path / "raw", lists), "val.pickle, graph 1", *named)
 
     check_each(check, FAULTS)
 
@@ -162,7 +163,7 @@ def test_a_pt_file_with_other_contents_is_refused(name, pyg, tmp_path):
     data, slices, _ = torch.load(folder / "val.pt", weights_only=False)
     for problem in PT_FAULTS:
         torch.save(problem(data, slices), folder / "val.pt")
-        refused_folder(name, folder, r"val\.pt")
+        refused_folder(name, folder, "val.pt")
 
 
 def test_the_published_partition_of_voc_is_the_stratified_one(tmp_path, monkeypatch):
@@ -180,5 +181,5 @@ def test_the_published_partition_of_voc_is_the_stratified_one(tmp_path, monkeypa
     assert [part["graphs"] for part in other.values()] == [
         part["graphs"] for part in upstream.values()
     ]
-    assert "a seed has no effect" in expect_refusal("build", *options, "--split-seed", 1)
+    expect_refusal("build", *options, "--split-seed", 1)
     assert "not stratified" in kmip("info", "coco-sp").out

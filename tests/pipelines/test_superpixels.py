@@ -13,6 +13,7 @@ from PIL import Image, ImageOps
 from scipy import ndimage
 from skimage import color, filters, graph, segmentation
 from support.cli import expect_refusal, kmip
+from support.raises import raises
 from support.shared import ROOT, shared_data
 
 from kmip_data.builds.home import Build, Home
@@ -215,7 +216,7 @@ def test_index_and_palette_masks_are_one(tmp_path):
         values = ours.read_mask(tmp_path / f"{name}.png", name)
         mask = ours.classes_from_values(values, range(21), 255, name)
         np.testing.assert_array_equal(mask, classes, err_msg=name)
-    with pytest.raises(DamagedInput, match=r"row 1, column 0 .*20"):
+    with raises(DamagedInput, naming=20):
         ours.classes_from_values(ours.read_mask(tmp_path / "index.png", "m"), range(20), 255, "m")
 
 
@@ -233,13 +234,12 @@ def test_pictures_of_other_depths_are_as_bright_or_asked_about(tmp_path):
         path = tmp_path / f"p.{suffix}"
         Image.fromarray(pixels).save(path)
         if white is not None:
-            with pytest.raises(DamagedInput, match=r"white is unknown|nearly black") as caught:
+            with raises(DamagedInput, steps=Setting(white=white)):
                 ours.read_picture(path, name)
-            assert caught.value.steps == [Setting(white=white)]
         np.testing.assert_array_equal(ours.read_picture(path, name, white=white), bright, name)
     for value in (np.nan, -0.5):
         Image.fromarray(np.full((4, 4), value, "f4")).save(tmp_path / "p.tif")
-        with pytest.raises(DamagedInput, match="p: the values"):
+        with raises(DamagedInput, naming=value):
             ours.read_picture(tmp_path / "p.tif", "p")
     # Colours of 16 bits: Pillow has their upper 8.
     tifffile = pytest.importorskip("tifffile")
@@ -247,7 +247,7 @@ def test_pictures_of_other_depths_are_as_bright_or_asked_about(tmp_path):
         values = np.rint(bright * ((2**bits - 1) / 255)).astype("u2")
         tifffile.imwrite(tmp_path / "p.tif", values)
         if bits == 12 and white != 65_535:
-            with pytest.raises(DamagedInput, match=r"16 bits per colour.* 0 to 15"):
+            with raises(DamagedInput, naming=15):
                 ours.read_picture(tmp_path / "p.tif", "p", white=white)
             continue
         read = ours.read_picture(tmp_path / "p.tif", "p", white=white)
@@ -275,7 +275,7 @@ def test_a_picture_that_is_stored_turned_lies_under_its_mask(tmp_path, orientati
         np.testing.assert_array_equal(read(size=(8, 6)), shown)
         np.testing.assert_array_equal(read(size=(6, 8)), np.asarray(stored))
     else:
-        with pytest.raises(DamagedInput, match="fits both ways"):
+        with raises(DamagedInput, steps=Setting(exif="apply")):
             read(size=(6, 8))
 
 
@@ -293,7 +293,7 @@ def test_pixels_without_a_class_and_masks_of_any_values(tmp_path):
         mask = ours.classes_from_values(read, (0, 7), 255, name)
         np.testing.assert_array_equal(mask, [[0, 1], [255, 0]], name)
     Image.fromarray(np.full((2, 2), 0.5, "f4")).save(tmp_path / "m.tif")
-    with pytest.raises(DamagedInput, match="not an integer"):
+    with raises(DamagedInput, naming=0.5):
         ours.read_mask(tmp_path / "m.tif", "m")
 
 
@@ -345,8 +345,7 @@ def test_masks_of_colours_are_refused_and_the_page_says_how_to_save_classes(
     folders = [f"--images={pictures / 'images'}", f"--masks={pictures / 'masks'}"]
     line = ("build", "superpixels", "--name=own", *folders, "--set=classes=3", "--quiet")
     message = expect_refusal(*line, code=4)
-    assert "masks/picture_000.png is a mask of colours (mode RGB)" in message
-    assert "save masks with the class of each pixel as its value" in message
+    assert "masks/picture_000.png" in message
 
     page = (ROOT / "docs/pictures.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
@@ -390,7 +389,7 @@ def test_masks_of_other_names_among_pictures_are_refused(pictures):
     files = {f"images/p{number}.png": path for number, path in enumerate(pictures.glob("images/*"))}
     for path in pictures.glob("masks/*"):
         files[f"images/{path.name.replace('picture', 'mask')}"] = path
-    with pytest.raises(DamagedInput, match=r"mask_000.png looks like a mask, but no picture is"):
+    with raises(DamagedInput, naming="mask_000.png"):
         find_masks(files)
 
 
@@ -464,24 +463,24 @@ def test_a_limit_decodes_only_the_pictures_it_builds(pictures, tmp_path, decoded
 def test_wrong_folders_and_names_leave_nothing(pictures, home, tmp_path):
     (tmp_path / "empty").mkdir()
     images, masks = (f"--set={kind}={pictures / kind}" for kind in ("images", "masks"))
-    for options, message in (
-        ([], "images is missing"),
+    for options, value in (
+        ([], "images"),
         (["--set=images=nowhere", masks], "nowhere"),
-        ([f"--set=images={tmp_path / 'empty'}", masks], "has no usable file"),
-        ([images, masks, "--set=class_name=sky"], "1 names for 21 classes"),
+        ([f"--set=images={tmp_path / 'empty'}", masks], str(tmp_path / "empty")),
+        ([images, masks, "--set=class_name=sky"], "21"),
     ):
         line = ("build", "superpixels", "--name", "photos", *options, "--quiet", "--jobs", 1)
-        assert message in expect_refusal(*line)
+        assert value in expect_refusal(*line)
     Image.open(pictures / "images" / "picture_000.png").save(
         pictures / "images" / "picture_000.jpg"
     )
-    with pytest.raises(DamagedInput, match=r"picture_000\.jpg .*picture_000\.png"):
+    with raises(DamagedInput, naming="images/picture_000.jpg"):
         build(pictures, home)
     assert [path.name for path in home.path.rglob("*") if path.is_file()] == []
 
 
 def test_neighbours_are_refused_for_edges_between_touching_superpixels(home, pictures):
-    with pytest.raises(UsageError, match="k=4 has no effect: edges=rag-boundary"):
+    with raises(UsageError, steps=Setting(k=None)):
         build(pictures, home, k=4)
     assert build(pictures, home, k=4, edges="knn").card.parameters["k"] == 4
 

@@ -15,6 +15,7 @@ from scipy import io, sparse
 from support.cases import check_each, steps_of
 from support.cli import kmip
 from support.own_graphs import build_in_memory, parse_remedy, with_edges
+from support.raises import raises
 from torch_geometric.data import Batch, Data, HeteroData, InMemoryDataset, TemporalData
 from torch_geometric.utils import to_edge_index
 
@@ -211,7 +212,7 @@ def test_targets_and_attributes_of_any_shape_are_those_of_pytorch_geometric(tmp_
 def test_integers_in_rows_of_one_keep_their_shape_unless_they_are_classes(tmp_path, shape):
     graphs = graphs_with(y=lambda number: torch.full(shape, number + 3))
     path = saved(tmp_path / "a", graphs)
-    with pytest.raises(DamagedInput, match="rows of 1 integers") as refused:
+    with pytest.raises(DamagedInput) as refused:
         read_records(path)
     assert Setting(task="classification") in refused.value.steps
     numbers = opened(path, "--set", "task=regression")
@@ -294,9 +295,8 @@ def test_minus_one_is_no_class_and_a_number_in_a_regression(tmp_path):
             path.unlink()
             path = path.with_suffix(".npz")
             np.savez(path, x=x.numpy(), edge_index=EDGES.numpy(), y=numbers.numpy())
-        with pytest.raises(DamagedInput, match=r"-3 to 1\.7e\+09") as caught:
+        with raises(DamagedInput, steps=Setting(task="regression")):
             read_records(path)
-        assert caught.value.steps == [Setting(task="regression")]
         dataset = opened(path, "--set=task=regression")
         item = dataset[0]
         assert item.y.tolist() == numbers.tolist()
@@ -317,7 +317,7 @@ def test_two_labels_including_minus_one_need_a_choice(tmp_path):
     path = saved(tmp_path / "a", Data(edge_index=EDGES, y=y, num_nodes=4))
     with pytest.raises(DamagedInput) as caught:
         read_records(path)
-    assert "write 0 for -1 if it is a class" in steps_of(caught.value)
+    assert caught.value.steps[-1] == Setting(task="regression")
     _, (record,), _ = read_records(path, task="regression")
     assert record.columns["node/y"].tolist() == y.tolist()
 
@@ -376,7 +376,7 @@ def test_dtypes_of_several_widths_become_the_wider(tmp_path):
     assert schema.column("node/a").presented == "float64"
     assert {record.columns["node/a"].dtype for record in records} == {np.dtype("uint8")}
     mixed = graphs_with(a=lambda n: torch.ones(4, dtype=[torch.float32, torch.int64][n % 2]))
-    with pytest.raises(DamagedInput, match="Graph 00000001: 'a'"):
+    with raises(DamagedInput, naming="00000001"):
         read_records(saved(tmp_path / "b", mixed))
 
 
@@ -395,39 +395,32 @@ def plain(**attributes) -> Data:
     return Data(edge_index=EDGES, num_nodes=4, **attributes)
 
 
-#: Saved object -> words of the error, and nodes of the graphs that its remedy saves.
+#: Saved object, and nodes of the graphs that its remedy saves.
 REFUSED = {
-    "hetero": (hetero, "HeteroData", 5),
-    "batch": (lambda: Batch.from_data_list(graphs_with()), "Batch", 12),
+    "hetero": (hetero, 5),
+    "batch": (lambda: Batch.from_data_list(graphs_with()), 12),
     "temporal": (
         lambda: TemporalData(src=EDGES[0], dst=EDGES[1], t=EDGES[0], msg=torch.rand(4, 1)),
-        "TemporalData",
         3,
     ),
-    "sparse": (lambda: plain(x=torch.eye(4).to_sparse()), "graph 0.* x is a sparse", 4),
-    "adjacency": (lambda: T.ToSparseTensor()(plain()), "graph 0.* adj_t", 4),
+    "sparse": (lambda: plain(x=torch.eye(4).to_sparse()), 4),
+    "adjacency": (lambda: T.ToSparseTensor()(plain()), 4),
     "edges": (
         lambda: Data(edge_index=torch_geometric.EdgeIndex(EDGES), x=torch.rand(4, 2)),
-        "graph 0.* edge_index is a subclass",
         4,
     ),
-    "complex": (lambda: plain(z=torch.complex(EDGES.T * 1.0, EDGES.T * 1.0)), "z is complex64", 4),
-    "rare": (lambda: plain(z=torch.zeros(4, dtype=torch.uint16)), "z is of a rare dtype", 4),
-    "set": (lambda: plain(z={1, 2}), "z is a set", 4),
-    "nested": (lambda: plain(z=plain()), "z is a Data", 4),
-    "ragged list": (lambda: plain(z=[[1], [2, 3]]), "z is list", 4),
+    "complex": (lambda: plain(z=torch.complex(EDGES.T * 1.0, EDGES.T * 1.0)), 4),
+    "rare": (lambda: plain(z=torch.zeros(4, dtype=torch.uint16)), 4),
+    "set": (lambda: plain(z={1, 2}), 4),
+    "nested": (lambda: plain(z=plain()), 4),
+    "ragged list": (lambda: plain(z=[[1], [2, 3]]), 4),
     "ragged": (
         lambda: graphs_with(pair_index=lambda n: torch.zeros(2, n, dtype=torch.long), v=torch.rand),
-        r"Graph 00000001: pair_index is \[2, 1\], in the first graph \[2, 0\]",
         12,
     ),
-    "float edges": (
-        lambda: Data(edge_index=EDGES.float(), num_nodes=4),
-        "edge_index is float32",
-        4,
-    ),
-    "matrix": (lambda: torch.eye(5), r"holds float32 \[5, 5\]", 5),
-    "few nodes": (lambda: Data(edge_index=EDGES, num_nodes=2), "edges of nodes 0 to 2, of 2", 3),
+    "float edges": (lambda: Data(edge_index=EDGES.float(), num_nodes=4), 4),
+    "matrix": (lambda: torch.eye(5), 5),
+    "few nodes": (lambda: Data(edge_index=EDGES, num_nodes=2), 3),
 }
 
 
@@ -435,11 +428,11 @@ def test_refused_inputs_have_a_working_remedy(tmp_path):
     """The remedy is Python, typed where the object is called ``data``."""
 
     def check(case):
-        make, words, nodes = case
+        make, nodes = case
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         data = make()
         path = saved(folder, data)
-        with pytest.raises(DamagedInput, match=words) as caught:
+        with pytest.raises(DamagedInput) as caught:
             read_records(path)
         remedy, *settings = caught.value.steps
         if settings:
@@ -501,7 +494,7 @@ def test_attributes_of_edges_in_arrays_are_read_and_others_named(tmp_path):
     assert record.columns["edge/edge_attr"][:, 0].tolist() == weights.tolist()
     assert [line.partition(":")[0] for line in findings["ignored"]] == ["other"]
     np.savez(path, edge_index=EDGES.numpy(), edge_weight=weights[:3])
-    with pytest.raises(DamagedInput, match="edge_weight has the shape"):
+    with raises(DamagedInput, naming="edge_weight"):
         read_records(path)
 
 
@@ -509,21 +502,21 @@ def rectangle(path: Path) -> None:
     io.mmwrite(path, sparse.random_array((4, 3), density=0.5, rng=0))
 
 
-#: File -> what writes it, words of the error, and nodes of the graph that its remedy saves.
+#: File -> what writes it, and nodes of the graph that its remedy saves.
 CONVERTED = {
-    "a.npy": (lambda path: np.save(path, np.eye(5)), "a.npy is a single array", 5),
-    "a.mtx": (rectangle, "4 x 3", 7),
-    "a.npz": (lambda path: np.savez(path, edges=np.zeros((3, 4), int)), "edges has the shape", 3),
+    "a.npy": (lambda path: np.save(path, np.eye(5)), 5),
+    "a.mtx": (rectangle, 7),
+    "a.npz": (lambda path: np.savez(path, edges=np.zeros((3, 4), int)), 3),
 }
 
 
 def test_arrays_of_other_kinds_come_with_lines_that_convert_them(tmp_path, monkeypatch):
     def check(case):
-        name, (write, words, nodes) = case
+        name, (write, nodes) = case
         folder = tmp_path / name
         folder.mkdir()
         write(folder / name)
-        with pytest.raises(DamagedInput, match=words) as caught:
+        with pytest.raises(DamagedInput) as caught:
             read_records(folder / name)
         remedy = (
             steps_of(caught.value).removeprefix("an adjacency matrix: ").partition("; edges: ")[0]
@@ -550,10 +543,10 @@ def test_indices_of_parts_count_from_0(tmp_path):
     path = tmp_path / "a.npz"
     arrays = {"edge_index": EDGES.numpy(), "labels": np.arange(6) % 3}
     np.savez(path, **arrays, test_idx=np.array([5, 6]))
-    with pytest.raises(DamagedInput, match="6, one beyond the last node: indices start at 0"):
+    with raises(DamagedInput, naming=["test_idx", 6]):
         read_records(path)
     np.savez(path, **arrays, test_idx=np.array([4, 5]) + 0.5)
-    with pytest.raises(DamagedInput, match="test_idx is float64, not integers"):
+    with raises(DamagedInput, naming="float64"):
         read_records(path)
 
 

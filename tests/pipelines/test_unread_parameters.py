@@ -168,7 +168,7 @@ def test_every_parameter_of_graphs_decides_or_is_refused(folders, file_format, k
         return
     folder = next(iter(by_default))  # what is refused depends on the format alone
     for value in values:
-        with pytest.raises(UsageError, match=f"{key}=.* has no effect") as refusal:
+        with pytest.raises(UsageError) as refusal:
             build_in_memory(folder, **{key: value})
         assert refusal.value.steps[-1] == Setting({key: None})
     default = GraphParams.model_fields[key].default

@@ -88,7 +88,7 @@ def test_the_mirror_gives_the_records_of_the_pickles(suffix, raw, tmp_path):
     whole = path.read_bytes()
     for spoilt in (whole.replace(b"node_feat", b"node_fea\xff"), whole[:-9]):
         path.write_bytes(spoilt)
-        refused_folder("zinc-full", tmp_path / "mirror", rf"test{suffix}.* is not")
+        refused_folder("zinc-full", tmp_path / "mirror", f"test{suffix}")
 
 
 def test_bad_rows_of_the_mirror_are_named(raw, tmp_path):
@@ -98,42 +98,39 @@ def test_bad_rows_of_the_mirror_are_named(raw, tmp_path):
     first, second = bad["edge_index"]
 
     def check(case):
-        change, message = case
+        change, *named = case
         row = change if isinstance(change, str) else json.dumps({**bad, **change})
         (mirror / "val.jsonl").write_text(f"{json.dumps(good)}\n{row}\n")
-        refused_folder("zinc-full", mirror, r"val\.jsonl, (molecule 1|line 2)", message)
+        refused_folder("zinc-full", mirror, "val.jsonl", *named)
 
     cases = [
-        ("{", "is not JSON"),
-        ("[" * 200_000, "is not JSON"),
-        ("3", "laid out"),
-        ({"node_feat": [[1], [2, 3]], "num_nodes": 2}, "laid out"),
-        ({"node_feat": None}, "laid out"),
-        ({"node_feat": [[0]] * 4_000}, "4,000 nodes"),
-        ({"edge_index": [first, second[1:]]}, "laid out"),
-        ({"edge_index": [[*range(len(first))]]}, r"edges are int64 \(1, "),
-        ({"edge_index": [[99, *first[1:]], second]}, "edges of nodes"),
-        (
-            {"edge_index": [[*first[:-1], first[0]], [*second[:-1], second[0]]]},
-            "a bond occurs twice",
-        ),
+        ("{", "line 2"),
+        ("[" * 200_000, "line 2"),
+        ("3",),
+        ({"node_feat": [[1], [2, 3]], "num_nodes": 2},),
+        ({"node_feat": None},),
+        ({"node_feat": [[0]] * 4_000}, 4000),
+        ({"edge_index": [first, second[1:]]},),
+        ({"edge_index": [[*range(len(first))]]}, "int64"),
+        ({"edge_index": [[99, *first[1:]], second]}, 99),
+        ({"edge_index": [[*first[:-1], first[0]], [*second[:-1], second[0]]]},),
         ({"edge_attr": [0.5] * len(first)}, "edge_attr"),
-        ({"edge_attr": [[9]] * len(first)}, "edge_attr is"),
-        ({"y": [float("nan")]}, "not finite"),
-        ({"y": [1e300]}, "not finite"),
-        ({"y": ["1"]}, "y is"),
+        ({"edge_attr": [[9]] * len(first)}, "edge_attr"),
+        ({"y": [float("nan")]}, "y"),
+        ({"y": [1e300]}, "y"),
+        ({"y": ["1"]}, "y"),
     ]
     check_each(check, cases)
 
 
 FAULTS = [
-    (ATOM_TYPE, lambda atoms: atoms + 28, "not 0 to 27"),
-    (ATOM_TYPE, lambda atoms: atoms[1:], "not laid out"),
-    (BOND_TYPE, lambda bonds: bonds * 4, "not 1 to 3"),
-    (BOND_TYPE, lambda bonds: bonds.triu(), "an edge without its reverse"),
-    (BOND_TYPE, lambda bonds: bonds + (bonds == 1).triu(), "an edge without its reverse"),
-    (BOND_TYPE, lambda bonds: bonds[0], "not laid out"),
-    (TARGET, lambda target: target.repeat(2), "not laid out"),
+    (ATOM_TYPE, lambda atoms: atoms + 28),
+    (ATOM_TYPE, lambda atoms: atoms[1:]),
+    (BOND_TYPE, lambda bonds: bonds * 4),
+    (BOND_TYPE, lambda bonds: bonds.triu()),
+    (BOND_TYPE, lambda bonds: bonds + (bonds == 1).triu()),
+    (BOND_TYPE, lambda bonds: bonds[0]),
+    (TARGET, lambda target: target.repeat(2)),
 ]
 
 
@@ -141,25 +138,25 @@ def test_bad_molecules_are_named(copy):
     molecules = load(copy / "val.pickle")
 
     def check(case):
-        name, problem, message = case
+        name, problem = case
         bad = {**molecules[1], name: problem(molecules[1][name])}
         dump(copy / "val.pickle", [molecules[0], bad])
-        refused_folder("zinc-full", copy, r"val\.pickle, molecule 1", message)
+        refused_folder("zinc-full", copy, "val.pickle, molecule 1")
 
     check_each(check, FAULTS)
 
 
 def test_faulty_lists_of_molecules_are_named(copy, tmp_path):
     count = len(load(copy / "val.pickle"))
-    for text, message in (
-        ("0,1,x", r"val\.index, entry 3: 'x'"),
-        ("0,-1", r"val\.index, entry 2"),
-        ("2,0,2", r"val\.index lists molecule 2 twice"),
-        (f"0,{count}", rf"val\.index lists molecule {count}, which val\.pickle"),
-        ("", "val.index is empty"),
+    for text, value in (
+        ("0,1,x", "val.index, entry 3"),
+        ("0,-1", "val.index, entry 2"),
+        ("2,0,2", 2),
+        (f"0,{count}", count),
+        ("", "val.index"),
     ):
         (copy / "val.index").write_text(text, "ascii")
-        refused_folder("zinc", copy, message)
+        refused_folder("zinc", copy, value)
     (copy / "val.index").write_text("0,1\n2", "ascii")
     assert prepare("zinc", copy, tmp_path / "work")[2].facts["sizes"]["val"] == 3
 
@@ -168,4 +165,4 @@ def test_a_pickle_of_something_else_is_refused(copy):
     molecule = load(copy / "test.pickle")[0]
     for content in ({"a": 1}, [molecule, 3]):
         dump(copy / "test.pickle", content)
-        refused_folder("zinc-full", copy, r"test\.pickle")
+        refused_folder("zinc-full", copy, "test.pickle")

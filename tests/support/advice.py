@@ -12,6 +12,9 @@ from support.cli import Outcome, kmip
 #: Advice that no command can follow.
 BY_HAND = (
     "repair or replace the file",
+    "repair this line",
+    "rename one of them",
+    "write a table into it",
     "remove outliers",
     "remove one of them",
     "leave out",

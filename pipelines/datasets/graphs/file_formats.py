@@ -8,13 +8,10 @@ from pathlib import Path
 from kmip_data.columns.column_roles import DESCRIPTION_NAME
 from kmip_data.errors import Command, DamagedInput, Step
 from kmip_data.format.graph_record import GraphRecord
+from kmip_data.pipelines.companion_files.part_lists import PartList, find_part_lists
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.graph_format import GraphFormat, refuse_several_folders
-from kmip_data.pipelines.datasets.graphs.listed_parts import (
-    PartLists,
-    add_listed_parts,
-    find_part_lists,
-)
+from kmip_data.pipelines.datasets.graphs.listed_parts import add_listed_parts
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import OTHER_FORMATS_REMEDY, GraphParams
 from kmip_data.pipelines.datasets.graphs.readers import (
@@ -55,10 +52,12 @@ def read_graphs(
     files = [name for name in members if name != DESCRIPTION_NAME]
     heads = {name: head_of_table(folder / name, options.memory) for name in files}
     file_format = _find_format(heads, options)
-    lists: PartLists = {}
+    lists: list[PartList] = []
     if file_format in _FORMATS_OF_TEXTS:
         lists = find_part_lists(folder, files)
-        files = [name for name in files if name not in lists]
+        listed = {entry.file for entry in lists}
+        lists = lists if len(listed) < len(files) else []
+        files = [name for name in files if name not in listed or not lists]
         file_format = _find_format({name: heads[name] for name in files}, options)
     if file_format is None:
         raise _unknown_format_error(heads)

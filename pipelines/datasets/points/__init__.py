@@ -28,6 +28,7 @@ from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import feature_column
 from kmip_data.pipelines.companion_files.companions import (
+    COMPANION_SUFFIXES,
     Companions,
     companions_beside,
     find_companions,
@@ -40,7 +41,6 @@ from kmip_data.pipelines.companion_files.item_columns import (
     labels_of_items,
     split_columns,
 )
-from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES
 from kmip_data.pipelines.datasets.points.cloud_from_columns import Cloud, MissingLabel
 from kmip_data.pipelines.datasets.points.files import (
     CLOUD_SUFFIXES,
@@ -272,10 +272,14 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
         # 1. Clouds, and what other files say about them.
         folder = find_clouds(raw.members)
         options = params.read_options
-        named = [name for name in raw.members if not is_annotation(name)]
+        named = [
+            name
+            for name in raw.members
+            if not is_annotation(name) and name not in folder.labels.values()
+        ]
         companions = find_companions(raw.path, named, list(folder.files), options)
         companions.leave_out(params.ignore, list(folder.files))
-        files = companions.without_own_files(folder.files)
+        files = {name: folder.files[name] for name in folder.files if name not in companions.files}
         clouds = list(files)
 
         # 2. Read the clouds.
@@ -333,9 +337,9 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
         params.refuse_unread(unread, **(params.model_dump() if params.label_optional else {}))
 
         # 4. What was chosen and left out.
-        unused = companions.unused(inferred.summary.get("legend", ""))
         fields = [field for column in for_split for field in column.fields]
-        unused |= companions.unused_columns({of_clouds, *fields})
+        legend = inferred.summary.get("legend", "")
+        unused = companions.unused({of_clouds, *fields}, legend)
         ignored_files = {**self.ignored_files, **folder.ignored, **unused}
         inferred.summary["warnings"] = warnings
         missing_note = "; missing features are 0" if inferred.missing else ""
@@ -527,7 +531,7 @@ def _check_label_of_tables(label: str | None, survey: Survey, companions: Compan
     if label is None or not clouds or survey.clouds:
         return
     companions.refuse_unmatched(label, clouds)
-    if nearest_names(label, companions.column_names):
+    if nearest_names(label, [*companions.sources]):
         companions.refuse_missing("label", label, clouds)
 
 

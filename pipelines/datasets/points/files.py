@@ -54,7 +54,7 @@ def read_point_columns(path: Path, name: str, options: CloudOptions | None = Non
         if suffix in _READERS:
             columns = _READERS[suffix](path)
         else:
-            columns = _READERS_WITH_OPTIONS[suffix](path, options or CloudOptions())
+            columns = _READERS_WITH_OPTIONS[suffix](path, name, options or CloudOptions())
     except _READ_ERRORS as error:
         problem = first_problem(error)
         raise DamagedInput(f"{name} cannot be read as a point cloud: {problem}") from error
@@ -98,7 +98,7 @@ def add_labels(columns: CloudColumns, path: Path, name: str, options: CloudOptio
     Raises ``DamagedInput`` if the file is damaged or does not have one label per point.
     """
     try:
-        labels = _read_labels(path, options.encoding)
+        labels = _read_labels(path, name, columns.points, options)
     except _READ_ERRORS as error:
         problem = first_problem(error)
         raise DamagedInput(f"{name} cannot be read as labels of points: {problem}") from error
@@ -144,7 +144,7 @@ def _labels_match(labels: PurePosixPath, cloud: PurePosixPath) -> bool:
     return is_label_folder and labels.parent.parent in {cloud.parent, cloud.parent.parent}
 
 
-def _read_labels(path: Path, encoding: str) -> Array:
+def _read_labels(path: Path, name: str, points: int, options: CloudOptions) -> Array:
     suffix = path.suffix.lower()
     if suffix == ".npy":
         labels: Array = np.load(path, allow_pickle=False)
@@ -156,11 +156,10 @@ def _read_labels(path: Path, encoding: str) -> Array:
         if labels.dtype.kind not in "fiub":
             raise ValueError(f"values of type {labels.dtype}")
         return labels
-    data = path.read_bytes()
     # SemanticKITTI: the lower two bytes are the class, the upper two the instance.
-    if suffix == ".label" and b"\0" in data:
+    if suffix == ".label" and b"\0" in (data := path.read_bytes()):
         return np.frombuffer(data, "<u4").astype(np.int64) & 0xFFFF
-    return read_labels(data, path.name, encoding)
+    return read_labels(path, name, points, options)
 
 
 def _read_npy(path: Path) -> CloudColumns:
@@ -191,7 +190,7 @@ def _read_npy(path: Path) -> CloudColumns:
     return CloudColumns(dict(zip(default_names(rows.shape[1]), rows.T, strict=True)))
 
 
-def _read_bin(path: Path, options: CloudOptions) -> CloudColumns:
+def _read_bin(path: Path, name: str, options: CloudOptions) -> CloudColumns:
     """Return the float32 columns of a binary file, named by the options."""
     size = path.stat().st_size
     if not options.bin:
@@ -201,7 +200,7 @@ def _read_bin(path: Path, options: CloudOptions) -> CloudColumns:
         likely = [names for names in fitting if _can_be_scan(path, names)]
         answers = [Setting(bin=names) for names in likely or fitting]
         listed = ", or ".join(map(str, answers))
-        question = f"{path.name} does not state its columns of float32: {listed}"
+        question = f"{name} does not state its columns of float32: {listed}"
         raise OpenQuestions({question: answers[0]})
     width = len(options.bin)
     if size % (4 * width):
@@ -227,10 +226,6 @@ def _can_be_scan(path: Path, names: str) -> bool:
     return last_valid and bool(((features >= 0) & (features <= _MAX_BYTE_VALUE)).all())
 
 
-def _read_text(path: Path, options: CloudOptions) -> CloudColumns:
-    return read_text(path.read_bytes(), path.name, options)
-
-
 _READERS: Mapping[str, Callable[[Path], CloudColumns]] = {
     ".npy": _read_npy,
     ".ply": read_ply,
@@ -238,8 +233,8 @@ _READERS: Mapping[str, Callable[[Path], CloudColumns]] = {
     **dict.fromkeys((".las", ".laz"), read_las),
 }
 #: Readers that need options, because their files may be ambiguous.
-_READERS_WITH_OPTIONS: Mapping[str, Callable[[Path, CloudOptions], CloudColumns]] = {
+_READERS_WITH_OPTIONS: Mapping[str, Callable[[Path, str, CloudOptions], CloudColumns]] = {
     ".bin": _read_bin,
-    **dict.fromkeys(TEXT_SUFFIXES, _read_text),
+    **dict.fromkeys(TEXT_SUFFIXES, read_text),
 }
 CLOUD_SUFFIXES = (*_READERS, *_READERS_WITH_OPTIONS)

@@ -29,13 +29,12 @@ from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import CardAdditions, Prepared, RawCopy, Unit
 from kmip_data.pipelines.common_columns import class_column, feature_column, kinds_of_measurements
 from kmip_data.pipelines.companion_files.companions import (
-    NO_TABLE,
+    COMPANION_SUFFIXES,
     Companions,
     companions_beside,
     find_companions,
 )
 from kmip_data.pipelines.companion_files.item_columns import label_column, label_row
-from kmip_data.pipelines.companion_files.table_texts import COMPANION_SUFFIXES
 from kmip_data.pipelines.datasets.superpixels import picture_graphs
 from kmip_data.pipelines.datasets.superpixels.mask_files import (
     IMAGE_FOLDER,
@@ -175,12 +174,6 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         options = CloudOptions(encoding=params.encoding, decimal=params.decimal)
         pictures = [picture for picture, _ in pairs]
         companions = find_companions(raw.path, raw.members, pictures, options)
-        companions.columns = [
-            column._replace(file=self._shown(column.file)) for column in companions.columns
-        ]
-        for name, error in companions.undecoded.items():
-            error.message = f"{self._shown(name)}, {error.problem}"
-            raise error
         companions.leave_out(params.ignore, pictures)
         return companions
 
@@ -322,14 +315,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         for name in sorted(members):
             if name.lower().endswith(picture_graphs.PICTURE_SUFFIXES) and name not in paired:
                 ignored_files[name] = "a mask without a picture"
-            elif name.lower().endswith(COMPANION_SUFFIXES) and name not in companions.files:
-                ignored_files[name] = NO_TABLE
-        return {
-            **ignored_files,
-            **companions.unused(legend),
-            **companions.unused_columns(used),
-            **self.ignored_files,
-        }
+        return {**ignored_files, **companions.unused(used, legend), **self.ignored_files}
 
     def card_additions(self, prepared: Prepared, params: InferredSuperpixelParams) -> CardAdditions:
         """Return the ignored files and the kinds of features: measurements and positions."""

@@ -31,6 +31,8 @@ from kmip_data.pipelines.own.table import Table
 MISSING = frozenset(
     ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "none", "?", "-", "#N/A", "<NA>"]
 )
+#: Those of them that may name a class.
+_CLASSES = {"None", "none", "?", "-"}
 BOOLEANS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 _MONTHS = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _DAYS = "(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*"
@@ -148,6 +150,11 @@ class ColumnFacts:
         if self.numbers is not None or self.are_words_given:
             return ()
         return tuple(text for text in self.texts if text in MISSING)
+
+    def of_target(self) -> ColumnFacts:
+        """Return the facts of a target, whose words for a missing value are few that may name a class."""
+        words = {*self.open_words} - _CLASSES
+        return replace(self, cells=without(self.cells, words)) if words else self
 
     @cached_property
     def strays(self) -> tuple[str, ...]:

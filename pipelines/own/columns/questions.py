@@ -34,7 +34,8 @@ def question_about(column: Candidate, use: Use) -> Question | None:
     return next((question for ask in asks if (question := ask(column))), None)
 
 
-def _open_sign(column: Candidate) -> Question | None:
+def open_sign(column: Candidate) -> Question | None:
+    """Return the question whether a comma is a decimal sign, if numbers leave it open."""
     number = column.facts.open_number
     if not number:
         return None
@@ -175,9 +176,9 @@ def _missing_or(
 
 Ask = Callable[[Candidate], Question | None]
 _QUESTIONS: dict[Use, tuple[Ask, ...]] = {
-    "number": (_open_sign, _strays, _sentinel, _precision),
+    "number": (open_sign, _strays, _sentinel, _precision),
     "category": (_lists, _open_words, _too_many_texts),
     "part": (_unknown_part,),
-    "label": (_open_sign, _strays, _sentinel, _open_words, _minus_one),
+    "label": (open_sign, _strays, _sentinel, _open_words, _minus_one),
 }
-_NOT_DESCRIBED = {_open_sign, _precision}  #: questions that a description does not answer
+_NOT_DESCRIBED = {open_sign, _precision}  #: questions that a description does not answer

@@ -60,7 +60,7 @@ def test_explained_classes_equal_the_classes_of_predict(run):
     np.testing.assert_array_equal(answer.classes, written.pred[start:stop])
     np.testing.assert_array_equal(answer.nodes, np.arange(stop - start))
     assert answer.prediction_text == ""
-    with pytest.raises(UsageError, match="99"):
+    with pytest.raises(UsageError):
         predict_record(run, position=99)
 
 

@@ -151,7 +151,7 @@ def test_lists_of_pairs_may_be_cut_anywhere(segment: int, monkeypatch) -> None:
 def test_best_scores_that_overflow_are_refused_by_the_next_call(sign: int) -> None:
     queries, values = torch.full((1, 5, 4), 1e20), torch.randn(1, 5, 3)
     kmip_attention(queries, sign * queries, values, 2)
-    with pytest.raises(NotFinite, match="earlier"):
+    with pytest.raises(NotFinite):
         kmip_attention(values, values, values, 2)
     kmip_attention(values, values, values, 2)
 

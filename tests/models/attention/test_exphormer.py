@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 
 from kmip_data.builds.home import Home
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.graphs.encodings.expander import expander_targets
 from kmip_data.models import (
     ExphormerAttention,
@@ -81,22 +81,20 @@ def test_targets_that_are_no_permutation_are_edges_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expander", "error", "remedy"),
+    ("expander", "error"),
     [
-        (None, UsageError, "kmip_data.open(…, columns=['expander3'])"),
-        (torch.full((12, 1), 12), DamagedInput, "model.attention.expander=0"),
-        (torch.full((12, 1), -2), DamagedInput, "model.attention.expander=0"),
+        (None, UsageError),
+        (torch.full((12, 1), 12), DamagedInput),
+        (torch.full((12, 1), -2), DamagedInput),
     ],
 )
-def test_a_missing_expander_or_one_that_leaves_its_graph_is_refused(
-    expander, error, remedy
-) -> None:
+def test_a_missing_expander_or_one_that_leaves_its_graph_is_refused(expander, error) -> None:
     data = Data(
         x=torch.ones(12, D).double(), edge_index=torch.zeros(2, 0).long(), expander=expander
     )
-    with pytest.raises(error, match="expander") as caught:
+    with pytest.raises(error) as caught:
         run(data, *parts())
-    assert remedy in str(caught.value)
+    assert caught.value.steps[-1] == Setting({"model.attention.expander": 0})
 
 
 def test_dropout_acts_on_weights_in_training_alone_and_not_on_their_sum(monkeypatch) -> None:
@@ -135,7 +133,7 @@ def test_sampled_neighbourhoods_have_no_expander(tmp_path: Path) -> None:
     training = {"neighbors": (3,), "batch_size": 8}
     sections = {"training": training, "model": {"name": "exphormer", "hidden_dim": 8}}
     settings = {"data": {"dataset": str(build.path)}, "system": {"device": "cpu"}, **sections}
-    with pytest.raises(UsageError, match="expander"):
+    with pytest.raises(UsageError):
         open_data(config_from_mapping(settings, "the test"), home=Home(tmp_path))
     sections["model"]["attention"] = {"kind": "exphormer", "expander": 0}
     assert open_data(

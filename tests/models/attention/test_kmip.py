@@ -12,10 +12,11 @@ import torch
 from support.cases import check_each
 from support.kernels.allocations import saved_for_backward
 from support.oracles.slow_search import slow_padded_attention
+from support.raises import raises
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch_geometric.nn import Sequential
 
-from kmip_data.errors import UsageError
+from kmip_data.errors import Setting, UsageError
 from kmip_data.models import (
     BigBirdAttention,
     ExphormerAttention,
@@ -77,9 +78,9 @@ def test_the_reference_is_a_backend_of_layers() -> None:
         torch.testing.assert_close(formula(x, ptr), layer(x, ptr))
     assert formula(x[:0], [0]).shape == (0, 8)
     q, key, v = operands()
-    with pytest.raises(UsageError, match="legacy padding"):
+    with raises(UsageError, steps=Setting({"model.attention.search": "auto"})):
         kmip_attention(q, key, v, 3, backend="reference", repeat_first_key=True)
-    with pytest.raises(UsageError, match="query_ptr has 2 graphs, key_ptr 1"):
+    with raises(UsageError, naming="key_ptr"):
         kmip_attention(q, key, v, 3, [0, 3, 40], key_ptr=[0, 40], backend="reference")
     assert not kmip_attention(q, key, v, 3, dropout=1.0, backend="reference").any()
 
@@ -153,11 +154,11 @@ def test_legacy_padding_caches_the_row_indices_of_earlier_batches() -> None:
 
 
 def test_mismatched_dimensions_are_refused() -> None:
-    for options, word in (({"dim": 9}, "dim = 9"), ({"dim": 8, "value_dim": 7}, "2 · 7 = 14")):
-        with pytest.raises(UsageError, match=word):
+    for options, width in (({"dim": 9}, 9), ({"dim": 8, "value_dim": 7}, 7)):
+        with raises(UsageError, naming=width):
             KMIPAttention(heads=2, key_dim=3, k=4, **options)
     q, key, v = operands()
-    with pytest.raises(UsageError, match=r"values .*\(2, 40, v\)"):
+    with raises(UsageError, naming="(2, 39, 5)"):
         kmip_attention(q, key, v[:, :-1], 3)
 
 
@@ -184,7 +185,7 @@ def test_channels_heads_and_k_may_be_positional() -> None:
 @pytest.mark.parametrize(("dim", "heads"), [(32, 0), (0, 4), (32, -4), (32, 5)])
 def test_heads_must_divide_the_channels(dim, heads) -> None:
     for layer_class in (partial(KMIPAttention, k=4), TransformerAttention, ExphormerAttention):
-        with pytest.raises(UsageError, match=f"dim = {dim}, heads = {heads}"):
+        with pytest.raises(UsageError):
             layer_class(dim, heads)
 
 
@@ -239,20 +240,20 @@ def test_mismatched_graph_numbers_are_refused() -> None:
     numbers = torch.tensor([0, 1, 1])
 
     def check_case(case) -> None:
-        arguments, options, word = case
-        with pytest.raises(UsageError, match=word):
+        arguments, options, value = case
+        with raises(UsageError, naming=value):
             layer(*arguments, **options)
 
     check_each(
         check_case,
         [
-            ((x, torch.tensor([1, 0, 1])), {}, "batch .* 3 "),
-            ((x,), {"batch": torch.tensor([0, 1])}, "batch .* 3 "),
-            ((x,), {"batch": torch.tensor([0.0, 1, 1])}, "batch .* 3 "),
-            ((x,), {"batch": [0, 1, 1]}, "batch .* list"),
-            ((x, [0, 3]), {"batch": numbers}, "batch .*ptr"),
-            ((x[None],), {"batch": numbers}, "batch .*ptr"),
-            ((x, torch.tensor([0, 2])), {}, "ptr .* 3; .* 2"),
+            ((x, torch.tensor([1, 0, 1])), {}, 3),
+            ((x,), {"batch": torch.tensor([0, 1])}, 3),
+            ((x,), {"batch": torch.tensor([0.0, 1, 1])}, 3),
+            ((x,), {"batch": [0, 1, 1]}, "list"),
+            ((x, [0, 3]), {"batch": numbers}, "ptr"),
+            ((x[None],), {"batch": numbers}, "ptr"),
+            ((x, torch.tensor([0, 2])), {}, 2),
         ],
     )
 

@@ -10,6 +10,7 @@ import pickle
 import pytest
 import torch
 from support.cases import check_each
+from support.raises import raises
 from torch import nn
 from torch_geometric.nn import GINConv, GPSConv
 from torch_geometric.utils import to_dense_batch
@@ -182,9 +183,9 @@ def test_repr_shows_heads_and_k() -> None:
 
 
 def test_an_unknown_backend_is_refused_when_a_layer_is_made() -> None:
-    with pytest.raises(UsageError, match=r"'dens'\. Did you mean 'dense'"):
+    with raises(UsageError, naming="'dense'"):
         KMIPMultiheadAttention(E, H, 3, backend="dens")
-    with pytest.raises(UsageError, match=r"'dens'\. Did you mean 'dense'"):
+    with raises(UsageError, naming="'dense'"):
         KMIPAttention(E, heads=H, key_dim=3, k=3, backend="dens")
 
 
@@ -259,28 +260,27 @@ def test_kmip_attention_works_in_a_transformer_encoder(training: bool) -> None:
 
 def test_wrong_arguments_of_multihead_attention_are_named() -> None:
     def check_case(case) -> None:
-        call, word = case
-        with pytest.raises(UsageError) as caught:
+        call, value = case
+        with raises(UsageError, naming=value):
             call(KMIPMultiheadAttention(E, H, 3, batch_first=True), rows(2, 5))
-        assert word in str(caught.value)
 
     check_each(
         check_case,
         [
             (lambda layer, x: layer(x, x, x, attn_mask=torch.zeros(5, 5)), "attn_mask"),
-            (lambda layer, x: layer(x, x, x, is_causal=True), "is_causal=True"),
+            (lambda layer, x: layer(x, x, x, is_causal=True), "is_causal"),
             (lambda layer, x: layer(x, x, x, key_padding_mask=torch.zeros(5, 2)), "(2, 5)"),
-            (lambda layer, x: layer(x, x, x, key_padding_mask=torch.ones(2, 5)), "0 or -inf"),
+            (lambda layer, x: layer(x, x, x, key_padding_mask=torch.ones(2, 5)), "torch.float32"),
             (lambda layer, x: layer(x, x, x[:, :4]), "(2, 4, 8)"),
-            (lambda layer, x: layer(x[..., :4], x, x), "(batch, rows, 8)"),
-            (lambda layer, x: KMIPMultiheadAttention(8, 3, 4), "num_heads = 3"),
+            (lambda layer, x: layer(x[..., :4], x, x), "(2, 5, 4)"),
+            (lambda layer, x: KMIPMultiheadAttention(8, 3, 4), 3),
         ],
     )
 
 
 def test_k_of_no_keys_is_refused_by_the_constructors():
     for k in (0, -1, 2.5, True):
-        with pytest.raises(UsageError, match=rf"\bk\b.* {k}\b"):
+        with raises(UsageError, naming=k):
             KMIPAttention(8, heads=2, key_dim=4, k=k)
-        with pytest.raises(UsageError, match=rf"\bk\b.* {k}\b"):
+        with raises(UsageError, naming=k):
             KMIPMultiheadAttention(8, 2, k=k)

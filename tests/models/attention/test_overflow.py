@@ -51,7 +51,7 @@ def test_kmip_equals_float64_or_is_refused(path: str, monkeypatch: pytest.Monkey
 
     for sign in (1, -1):  # all largest scores +∞, and all −∞
         longest = torch.full_like(queries, 1e20)
-        with pytest.raises(NotFinite, match="float32"):
+        with pytest.raises(NotFinite):
             call(longest, sign * longest, values, 3)
         torch.testing.assert_close(
             kmip_attention(longest.double(), sign * longest.double(), values.double(), 3),
@@ -128,5 +128,5 @@ def test_rows_that_would_be_zero_are_refused() -> None:
     layer = TransformerAttention(1, heads=1)
     with torch.no_grad():
         layer.in_proj_weight.copy_(torch.tensor([[1.0], [-1.0], [1.0]]))
-    with pytest.raises(NotFinite, match="float32"):
+    with pytest.raises(NotFinite):
         layer(torch.full((5, 1), 1e20))

@@ -7,6 +7,7 @@ import itertools
 import pytest
 import torch
 from support.cases import check_each
+from support.raises import raises
 from torch_geometric.data import Batch, Data
 
 from kmip_data.errors import UsageError
@@ -51,20 +52,19 @@ def test_pointers_and_graph_numbers_are_derived_from_each_other() -> None:
 
 def test_graph_numbers_that_mix_graphs_are_refused() -> None:
     def check_case(case) -> None:
-        graph, more, word = case
-        with pytest.raises(UsageError) as caught:
+        graph, more = case
+        with raises(UsageError, naming=["batch", *more]):
             read_batch(Data(x=torch.ones(4, 1), edge_index=EDGES, batch=graph, **more))
-        assert word in str(caught.value)
 
     check_each(
         check_case,
         [
-            (torch.tensor([0, 1, 0, 1]), {}, "4 non-decreasing integers from 0"),
-            (torch.tensor([-1, 0, 0, 1]), {}, "4 non-decreasing integers from 0"),
-            (torch.tensor([0, 0, 1]), {}, "integers"),
-            (torch.tensor([0.0, 0.0, 1.0, 1.0]), {}, "the graph of each node"),
-            (torch.tensor([0, 0, 1, 1]), {"ptr": torch.tensor([0, 4])}, "contradict"),
-            (torch.tensor([0, 1, 0, 1]), {"ptr": torch.tensor([0, 2, 4])}, "contradict"),
+            (torch.tensor([0, 1, 0, 1]), {}),
+            (torch.tensor([-1, 0, 0, 1]), {}),
+            (torch.tensor([0, 0, 1]), {}),
+            (torch.tensor([0.0, 0.0, 1.0, 1.0]), {}),
+            (torch.tensor([0, 0, 1, 1]), {"ptr": torch.tensor([0, 4])}),
+            (torch.tensor([0, 1, 0, 1]), {"ptr": torch.tensor([0, 2, 4])}),
         ],
     )
 
@@ -95,20 +95,19 @@ def test_a_stored_neighbour_table_is_used_unchanged(graphs) -> None:
 
 def test_batches_that_cannot_be_read_are_named() -> None:
     def check_case(case) -> None:
-        batch, word = case
-        with pytest.raises(UsageError) as caught:
+        batch, value = case
+        with raises(UsageError, naming=value):
             read_batch(batch)
-        assert word in str(caught.value)
 
     check_each(
         check_case,
         [
-            (Data(edge_index=EDGES), "x of shape"),
-            (Data(x=torch.ones(3), edge_index=EDGES), "(N, channels)"),
-            (Data(x=torch.ones(3, 1)), "neighbor (N, k) or edge_index (2, E)"),
-            (Data(x=torch.ones(3, 1), edge_index=EDGES.float()), "int64"),
-            (Data(x=torch.ones(3, 1), edge_index=EDGES[:1]), "(2, …)"),
-            (Data(x=torch.ones(3, 1), neighbor=torch.zeros(2, 4, dtype=torch.int32)), "(3, …)"),
+            (Data(edge_index=EDGES), "NoneType"),
+            (Data(x=torch.ones(3), edge_index=EDGES), "(3,)"),
+            (Data(x=torch.ones(3, 1)), ["neighbor", "edge_index"]),
+            (Data(x=torch.ones(3, 1), edge_index=EDGES.float()), "torch.float32"),
+            (Data(x=torch.ones(3, 1), edge_index=EDGES[:1]), "(1, 2)"),
+            (Data(x=torch.ones(3, 1), neighbor=torch.zeros(2, 4, dtype=torch.int32)), "(2, 4)"),
             (Data(x=torch.ones(3, 1), edge_index=EDGES, ptr=torch.tensor([0, 2])), "ptr"),
         ],
     )

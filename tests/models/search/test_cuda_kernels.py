@@ -152,7 +152,7 @@ def test_cuda_backend_explains_why_it_is_unusable() -> None:
     assert not row.usable
     assert "CUDA only" in row.reason
     rows = torch.ones(1, 4, 2)
-    with pytest.raises(UsageError, match="'cuda'"):
+    with pytest.raises(UsageError):
         topk_inner_product(rows, rows, 2, backend="cuda")
 
     def refusal(rows: torch.Tensor, k: int) -> str | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-import pytest
 import torch
 from support.cases import check_each
+from support.raises import raises
 
 from kmip_data.errors import OutOfResources, UsageError
 from kmip_data.models.search import topk_inner_product
@@ -24,43 +24,40 @@ def changed(value: float) -> torch.Tensor:
 
 def test_wrong_arguments_of_the_search_are_named() -> None:
     def check_case(case) -> None:
-        arguments, options, words = case
-        with pytest.raises(ValueError) as caught:
+        arguments, options, named = case
+        with raises(UsageError, naming=named):
             topk_inner_product(*arguments, **options)
-        assert isinstance(caught.value, UsageError)
-        for word in words:
-            assert word in str(caught.value)
 
-    def pointers(ptr, *words):
-        return (ROWS, ROWS, 1), {"query_ptr": ptr}, ["query_ptr", *words]
+    def pointers(ptr, *named):
+        return (ROWS, ROWS, 1), {"query_ptr": ptr}, ["query_ptr", *named]
 
     check_each(
         check_case,
         [
-            ((ROWS[0], ROWS, 1), {}, ["queries", "(heads, rows, d)", "(5, 3)"]),
+            ((ROWS[0], ROWS, 1), {}, ["queries", "(5, 3)"]),
             ((ROWS, ROWS[..., :0], 1), {}, ["keys", "(2, 5, 0)"]),
-            ((ROWS.numpy(), ROWS, 1), {}, ["queries", "torch.Tensor", "ndarray"]),
+            ((ROWS.numpy(), ROWS, 1), {}, ["queries", "ndarray"]),
             ((ROWS.int(), ROWS, 1), {}, ["queries", "float32", "int32"]),
-            ((ROWS, ROWS.to("meta"), 1), {}, ["keys", "dense", "meta"]),
-            ((ROWS, ROWS.double(), 1), {}, ["differ", "float32", "float64"]),
-            ((ROWS, ROWS[:1], 1), {}, ["differ", "(2, 5, 3)", "(1, 5, 3)"]),
-            ((ROWS, ROWS[..., :2], 1), {}, ["differ", "(2, 5, 3)", "(2, 5, 2)"]),
-            ((ROWS, ROWS, 0), {}, ["k must be", "at least 1", "0"]),
-            ((ROWS, ROWS, True), {}, ["k must be", "True"]),
-            pointers([0, 3, 2, 5], "decreases", "query_ptr[2] = 2"),
-            pointers([0, 4], "number of rows, 5", "4"),
-            pointers([1, 5], "begin with 0", "1"),
-            pointers([], "no entries"),
-            pointers(torch.tensor([0.0, 5.0]), "integer", "float32"),
-            pointers(torch.tensor([[0, 5]]), "one-dimensional", "(1, 2)"),
-            pointers([0, 2.5, 5], "integer", "float64"),
-            pointers([[0], [2, 5]], "integer"),
-            ((ROWS, ROWS, 1), {"key_ptr": [0, 2, 5]}, ["different numbers of graphs", "length 3"]),
-            ((ROWS, ROWS[:, :4], 1), {"query_ptr": [0, 2, 5]}, ["different numbers of graphs"]),
-            ((changed(math.nan), ROWS, 1), {}, ["queries", "finite", "nan at [1, 4, 2]"]),
-            ((ROWS, changed(-math.inf), 1), {}, ["keys", "finite", "-inf at [1, 4, 2]", "0 more"]),
-            ((ROWS, ROWS, 1), {"backend": "kepos"}, ["kepos", "dense", "Did you mean 'keops'"]),
-            ((ROWS.double(), ROWS.double(), 1), {"backend": "cpu"}, ["'cpu' cannot", "float64"]),
+            ((ROWS, ROWS.to("meta"), 1), {}, ["keys", "meta"]),
+            ((ROWS, ROWS.double(), 1), {}, ["torch.float32", "torch.float64"]),
+            ((ROWS, ROWS[:1], 1), {}, ["(2, 5, 3)", "(1, 5, 3)"]),
+            ((ROWS, ROWS[..., :2], 1), {}, ["(2, 5, 3)", "(2, 5, 2)"]),
+            ((ROWS, ROWS, 0), {}, ["k", 0]),
+            ((ROWS, ROWS, True), {}, ["k", True]),
+            pointers([0, 3, 2, 5], "query_ptr[2] = 2"),
+            pointers([0, 4], 5, 4),
+            pointers([1, 5], 1),
+            pointers([]),
+            pointers(torch.tensor([0.0, 5.0]), "float32"),
+            pointers(torch.tensor([[0, 5]]), "(1, 2)"),
+            pointers([0, 2.5, 5], "float64"),
+            pointers([[0], [2, 5]]),
+            ((ROWS, ROWS, 1), {"key_ptr": [0, 2, 5]}, ["query_ptr", "key_ptr", 3]),
+            ((ROWS, ROWS[:, :4], 1), {"query_ptr": [0, 2, 5]}, ["query_ptr", "key_ptr"]),
+            ((changed(math.nan), ROWS, 1), {}, ["queries", math.nan, [1, 4, 2]]),
+            ((ROWS, changed(-math.inf), 1), {}, ["keys", -math.inf, [1, 4, 2]]),
+            ((ROWS, ROWS, 1), {"backend": "kepos"}, "'keops'"),
+            ((ROWS.double(), ROWS.double(), 1), {"backend": "cpu"}, ["cpu", "torch.float64"]),
         ],
     )
 
@@ -82,7 +79,5 @@ def test_narrow_indices_are_the_same_numbers() -> None:
 
 def test_out_of_memory_names_the_required_memory() -> None:
     rows = torch.ones(1, 1, 1).expand(1, 2**20, 1)
-    with pytest.raises(OutOfResources) as caught:
+    with raises(OutOfResources, naming=2**20):
         topk_inner_product(rows, rows, 2**40)
-    for word in ("1,048,576 queries", "12", "use a smaller k"):
-        assert word in str(caught.value)

@@ -82,5 +82,5 @@ def test_an_edited_result_is_not_used_to_choose_the_best(home, plan):
     path = runs[0].folder / "result.json"
     path.write_text(path.read_text().replace('"seed": ', '"seed": 1', 1))
     for choose in (lambda: combined_change_runs(plan, runs, home), lambda: best_on_val(runs)):
-        with pytest.raises(DamagedInput, match=r"result\.json .*edited"):
+        with pytest.raises(DamagedInput):
             choose()

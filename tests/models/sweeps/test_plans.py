@@ -9,11 +9,12 @@ import click
 import pytest
 from support.builds.learnable import learnable_build
 from support.cases import check_each
+from support.raises import raises
 from support.runs.sweeps import write_plan
 
 from kmip_data.builds.home import Home
 from kmip_data.cli.main import root
-from kmip_data.errors import Setting, UsageError
+from kmip_data.errors import Command, Setting, UsageError
 from kmip_data.models.sweeps.plans import (
     add_grid,
     changed_keys_digest,
@@ -144,22 +145,21 @@ def test_a_plan_accepts_user_builds_as_datasets(tmp_path, home):
 
 def test_every_run_is_checked_before_any_starts(tmp_path, home):
     def check(case):
-        keys, said = case
-        with pytest.raises(Exception, match=said) as error:
+        keys, value = case
+        with raises(UsageError, naming=value):
             expand_plan(plan_of(tmp_path, **keys), home)
-        assert error.value.exit_code in {2, 4}
 
     helsinki = {"datasets": ["helsinki"]}
     cases = [
         ({"datasets": ["helsinki", "city"]}, "city"),
         (helsinki | {"variant": "txt"}, "'text'"),
-        (helsinki | {"set": ["optimizer.lr=much"]}, "'much'"),
+        (helsinki | {"set": ["optimizer.lr=much"]}, "much"),
         ({"datasets": ["s3dis"], "set": ["data.parameters.kk=1"]}, "kk"),
         ({"datasets": ["/nowhere/at-all"]}, "nowhere"),
     ]
     check_each(check, cases)
     only = plan_of(tmp_path, **helsinki, models=["gcn"], changes=[{"name": "a", "models": ["gcn"]}])
-    with pytest.raises(UsageError, match=only.name):
+    with raises(UsageError, steps=Command("kmip-data sweep --dataset helsinki --model gat")):
         expand_plan(only.model_copy(update={"models": ("gat",)}), home)
     assert (
         len(expand_plan(plan_of(tmp_path, **helsinki, models=["gcn", "gcn"], seeds=[0, 0]), home))
@@ -169,30 +169,22 @@ def test_every_run_is_checked_before_any_starts(tmp_path, home):
 
 def test_malformed_plan_values_are_named(tmp_path):
     def check(case):
-        keys, said = case
-        with pytest.raises(UsageError) as error:
+        keys, named = case
+        with raises(UsageError, naming=named):
             read_sweep_plan(str(write_plan(tmp_path / "wrong.toml", **keys)))
-        assert said in str(error.value)
-        assert "docs/sweeps.md" in str(error.value)
 
     twice = [{"name": "a"}, {"name": "a"}]
     cases = [
-        ({"modelz": ["gcn"]}, "no key called 'modelz'. Did you mean 'models'?"),
+        ({"modelz": ["gcn"]}, "'models'"),
         ({"changes": [{"name": "a", "sets": []}]}, "sets"),
-        (
-            {"set": {"lr": 1}},
-            'set: it is a list of strings, set = ["optimizer.lr=1e-3"], not a table',
-        ),
-        ({"changes": twice}, "two changes have the same name"),
-        ({"set_of": {"gin": []}}, "set_of has gin, which is not in the plan"),
-        (
-            {"then": "best-of-each", "changes": [{"name": "a", "variant": "text"}]},
-            "then combines only changes of keys",
-        ),
-        ({"changes": [{"name": "a", "models": ["gin"]}]}, "a is for gin, which is not in the plan"),
-        ({"seeds_of": {"clouds/gin": [0]}}, "seeds_of has clouds/gin, which is not in the plan"),
+        ({"set": {"lr": 1}}, "set"),
+        ({"changes": twice}, "changes"),
+        ({"set_of": {"gin": []}}, ["set_of", "gin"]),
+        ({"then": "best-of-each", "changes": [{"name": "a", "variant": "text"}]}, "then"),
+        ({"changes": [{"name": "a", "models": ["gin"]}]}, ["a", "gin"]),
+        ({"seeds_of": {"clouds/gin": [0]}}, ["seeds_of", "clouds/gin"]),
         ({"seeds_of": {"gps-kmip": "3..1"}}, "seeds_of.gps-kmip"),
-        ({"leave_out": ["gin"]}, "leave_out has gin, which is not in the plan"),
+        ({"leave_out": ["gin"]}, ["leave_out", "gin"]),
         ({"changes": [{"name": "a/b"}]}, "changes.0.name"),
         ({"seeds": "3..1"}, "seeds"),
         ({"seeds": "many"}, "seeds"),
@@ -206,7 +198,7 @@ def test_malformed_plan_values_are_named(tmp_path):
 def test_file_without_plan_is_refused(tmp_path: Path):
     (tmp_path / "no.toml").write_text("about = ")
     for path in (tmp_path / "no.toml", tmp_path / "absent.toml"):
-        with pytest.raises(UsageError, match=path.name):
+        with raises(UsageError, naming=path):
             read_sweep_plan(str(path))
 
 
@@ -263,13 +255,13 @@ def test_runs_of_a_grid_are_found_by_the_name_of_their_sweep(tmp_path, home, set
 
 def test_a_grid_that_means_nothing_is_refused(tmp_path, home):
     plan = read_sweep_plan(None).model_copy(update={"datasets": ("helsinki",)})
-    with pytest.raises(UsageError, match="a value twice") as error:
+    with pytest.raises(UsageError) as error:
         add_grid(plan, ["training.precision=32,32"])
     assert error.value.steps[-1] == Setting({"training.precision": "[32,32]"})
     many = [f"model.layers={','.join(map(str, range(1, 101)))}"]
-    with pytest.raises(UsageError, match="1,000,000 combinations"):
+    with raises(UsageError, naming=100**3):
         add_grid(plan, [*many, many[0].replace("layers", "heads"), many[0].replace("layers", "k")])
-    with pytest.raises(UsageError, match="has changes of its own"):
+    with raises(UsageError, steps=Setting({"optimizer.lr": "0.01"})):
         add_grid(plan_of(tmp_path, **AXES, changes=CHANGES), ["optimizer.lr=0.01,0.001"])
-    with pytest.raises(UsageError, match="cannot be 'much'"):
+    with raises(UsageError, naming="much"):
         expand_plan(add_grid(plan, ["optimizer.lr=0.01,much"]), home)

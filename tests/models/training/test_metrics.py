@@ -25,6 +25,7 @@ from sklearn.metrics import (
 )
 from support.builds.learnable import tiny_config
 from support.metrics import usual_metrics
+from support.raises import raises
 from support.runs.processes import run_on_processes
 from torch_geometric.data import Batch, Data
 
@@ -533,7 +534,7 @@ def test_an_accumulator_of_a_plugin_merges_if_it_can() -> None:
 
     metrics.metric_accumulator = torch.nn.Module()
     metrics.metric_accumulator.metric_state = {}
-    with pytest.raises(AttributeError, match="merge_state"):
+    with raises(AttributeError, naming="merge_state"):
         metrics.merge([metrics.state()] * 2)
 
 

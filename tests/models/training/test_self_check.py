@@ -79,7 +79,7 @@ def test_self_check_detects_a_wrong_search_result(monkeypatch) -> None:
     monkeypatch.setattr(
         cuda, "search", lambda problem: tuple(each.flip(-1) for each in dense.search(problem))
     )
-    with pytest.raises(AssertionError, match="bits"):
+    with pytest.raises(AssertionError):
         self_check.main("search", "cpu", json.dumps(emulated_gpu.SIZES))
 
 

@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from support.builds.learnable import rings, tiny_config
 from support.metrics import usual_metrics
+from support.raises import raises
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home, added_column_names
-from kmip_data.errors import UsageError
+from kmip_data.errors import Setting, UsageError
 from kmip_data.models.analysis.explanations import predict_record
 from kmip_data.models.positional_encodings import POSITIONAL_ENCODINGS
 from kmip_data.models.training.accumulators import PartMetrics
@@ -100,7 +101,7 @@ def test_targets_are_learned_as_another_kind(tmp_path, stored, chosen):
     predictions = predict(summary.runs[0], split="test", home=tmp_path)
     scored = evaluate_predictions(predictions, str(data.build.path), home=tmp_path)
     assert scored.metrics[metric] == pytest.approx(summary.results[0].metrics["test"][metric])
-    with pytest.raises(UsageError, match=f"training.task={chosen}"):
+    with raises(UsageError, naming=f"training.task={chosen}"):
         predict_record(summary.runs[0], home=Home(tmp_path))
 
 
@@ -135,36 +136,24 @@ def test_the_second_of_two_classes_is_the_positive_label():
 def test_incompatible_settings_are_refused(tmp_path):
     kinds = ("values", "classes", "labels", "links")
     builds = {target_type: rings(tmp_path / target_type, target_type, 40) for target_type in kinds}
-    for target_type, sections, message in (
-        (
-            "values",
-            {"training": {"loss": "cross_entropy"}},
-            r"training\.loss = cross_entropy",
-        ),
-        (
-            "values",
-            {"training": {"task": "classification"}},
-            r"training\.task = classification .* regression",
-        ),
-        ("values", {"training": {"task": "multilabel"}}, r"training\.task = multilabel"),
-        (
-            "labels",
-            {"training": {"task": "classification"}},
-            r"training\.task = classification .* multilabel",
-        ),
-        ("links", {"training": {"task": "regression"}}, r"training\.task = regression"),
+    for target_type, sections, value in (
+        ("values", {"training": {"loss": "cross_entropy"}}, "training.loss = cross_entropy"),
+        ("values", {"training": {"task": "classification"}}, "training.task = classification"),
+        ("values", {"training": {"task": "multilabel"}}, "training.task = multilabel"),
+        ("labels", {"training": {"task": "classification"}}, "training.task = classification"),
+        ("links", {"training": {"task": "regression"}}, "training.task = regression"),
         (
             "classes",
             {"training": {"task": "regression", "metric": "accuracy"}},
-            r"training\.metric = accuracy .* 3 classes .* regression",
+            "training.metric = accuracy",
         ),
-        ("links", {"training": {"metric": "mae"}}, r"training\.metric = mae"),
-        ("classes", {"model": {"head": "node"}}, r"model\.head = node"),
-        ("classes", {"model": {"node_encoder": "atom"}}, "OGB"),
-        ("classes", {"model": {"node_encoder": "voc"}}, "14"),
-        ("classes", {"model": {"edge_encoder": "bond"}}, "OGB"),
+        ("links", {"training": {"metric": "mae"}}, "training.metric = mae"),
+        ("classes", {"model": {"head": "node"}}, "model.head = node"),
+        ("classes", {"model": {"node_encoder": "atom"}}, 9),
+        ("classes", {"model": {"node_encoder": "voc"}}, 14),
+        ("classes", {"model": {"edge_encoder": "bond"}}, "torch.float32"),
     ):
-        with pytest.raises(UsageError, match=message):
+        with raises(UsageError, naming=value):
             train(tiny_config(builds[target_type], **sections), home=Home(tmp_path), quiet=True)
     assert not list((tmp_path).glob("runs/*/*/*"))
 
@@ -173,8 +162,9 @@ def test_graphs_without_features_take_their_degree_profile(tmp_path):
     from torch_geometric.transforms import LocalDegreeProfile
 
     build = rings(tmp_path / "b", "classes", 40, features=False)
-    with pytest.raises(UsageError, match=r"data\.features=.?degree-profile"):
+    with pytest.raises(UsageError) as caught:
         open_data(tiny_config(build), home=Home(tmp_path))
+    assert caught.value.steps[-1] == Setting({"data.features": "degree-profile"})
     config = tiny_config(build, data={"features": "degree-profile"})
     data = open_data(config, home=Home(tmp_path))
     assert (data.in_channels, data.task.outputs) == (5, 3)
@@ -194,8 +184,9 @@ def test_a_missing_encoding_is_added_first(tmp_path, positional):
         model={"positional": positional, "hidden_dim": 32, "layers": 1},
         training={"epochs": 1},
     )
-    with pytest.raises(UsageError, match="kmip-data encode"):
+    with pytest.raises(UsageError) as caught:
         train(config, home=Home(tmp_path), quiet=True, build=False)
+    assert "encode" in caught.value.steps[0].words
     assert added_column_names(build.path) == []
     summary = train(config, home=Home(tmp_path), quiet=True, jobs=1)
     assert added_column_names(build.path) == [POSITIONAL_ENCODINGS[positional].encoding.name]

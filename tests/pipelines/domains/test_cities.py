@@ -13,9 +13,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.raises import raises
 from torch_geometric.utils import remove_self_loops, to_undirected
 
-from kmip_data.errors import DamagedInput, UsageError
+from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.split_files import NO_PART
 from kmip_data.graphs.city_columns import (
     coordinate_encoding_names,
@@ -72,7 +73,7 @@ def test_symmetrised_edges_equal_pytorch_geometric(n: int, data) -> None:
 def test_eccentricity_is_cut_into_equal_classes() -> None:
     values = np.array([5, 1, 3, 3, 2, 9, 8, 7, 6, 4, 0], np.float32)
     assert quantile_labels(values, 3).tolist() == [1, 0, 0, 1, 0, 2, 2, 2, 1, 1, 0]
-    with pytest.raises(DamagedInput, match="10 classes: 15 "):
+    with raises(DamagedInput, naming=15):
         quantile_labels(np.arange(15, dtype=np.float32), 10)
     assert np.bincount(quantile_labels(np.arange(19, dtype=np.float32), 10)).tolist() == [2] * 9 + [
         1
@@ -110,10 +111,10 @@ def test_split_codes_are_those_of_the_published_paris() -> None:
 
 
 def test_too_large_blocks_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"100 m has 50 of 50 "):
+    with raises(UsageError, naming=100):
         spatial_part_codes(np.zeros((50, 2), np.float32), 0, 100.0)
     town = np.random.default_rng(1).uniform(0, 0.01, (500, 2)).astype(np.float32)  # 1,100 m
-    with pytest.raises(UsageError, match=r"1000 m has \d+ of 500 "):
+    with raises(UsageError, naming=1000):
         spatial_part_codes(town, 0, 1_000.0)
     assert set(spatial_part_codes(town, 0, 250.0).tolist()) == {0, 1, 2}
 
@@ -172,7 +173,7 @@ def test_blocks_fit_the_city(metres: float, side: str) -> None:
         f"; {dropped:,} of 3,721 intersections are in no part: within 1 hop of another part"
         in split.note
     )
-    with pytest.raises(UsageError, match=r"60 hops .*\bval\b"):
+    with raises(UsageError, naming=60):
         city_split(town, CitySplitParams(split_rule="spatial", buffer=60))
     touching = city_split(town, CitySplitParams(split_rule="spatial", buffer=0))
     assert touching.name == f"spatial-{side}-seed0"
@@ -213,21 +214,21 @@ def test_record_follows_the_schema(tmp_path) -> None:
         == []
     )
     assert pipeline.Params().hops == 16
-    with pytest.raises(DamagedInput, match="speed"):
+    with raises(DamagedInput, steps=Setting(weight="length")):
         street_weights(tensors(edge_speed=None), "travel_time")
 
 
 FAULTS = [
-    ({"features": np.ones((30, 36), np.float32)}, r"\(30, 36\)"),
-    ({"features": np.full((30, 37), np.nan, np.float32)}, "nan, row 0"),
-    ({"features": np.full((30, 37), 91.0, np.float32)}, "latitude .* 91.0, row 0"),
-    ({"edge_length": np.full(60, -1.0, np.float32)}, "length .* -1.0, row 0"),
-    ({"edge_index": np.full((2, 60), 30)}, "30 to 30"),
-    ({"edge_index": np.zeros((2, 0), int), "edge_length": np.zeros(0, np.float32)}, "streets"),
+    ({"features": np.ones((30, 36), np.float32)}, "(30, 36)"),
+    ({"features": np.full((30, 37), np.nan, np.float32)}, np.nan),
+    ({"features": np.full((30, 37), 91.0, np.float32)}, 91.0),
+    ({"edge_length": np.full(60, -1.0, np.float32)}, -1.0),
+    ({"edge_index": np.full((2, 60), 30)}, 30),
+    ({"edge_index": np.zeros((2, 0), int), "edge_length": np.zeros(0, np.float32)}, ()),
 ]
 
 
 def test_impossible_cities_are_refused() -> None:
-    for changes, match in FAULTS:
-        with pytest.raises(DamagedInput, match=match):
+    for changes, value in FAULTS:
+        with raises(DamagedInput, naming=value):
             check_city(tensors(**changes), "x")

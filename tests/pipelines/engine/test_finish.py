@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from support.raises import raises
 from support.shared import ROOT, shared_data
 
 from kmip_data.builds.execution_options import ExecutionOptions
@@ -64,7 +65,7 @@ def test_a_key_that_two_records_have_is_named_however_late_it_comes(monkeypatch)
     )
     monkeypatch.setattr(finish, "Shard", lambda *_, **__: shard)
     entry, schema = SimpleNamespace(file="0.h5"), SimpleNamespace(y_column=None)
-    with pytest.raises(DamagedInput, match="2 records have the key 'room 299999'"):
+    with raises(DamagedInput, naming="room 299999"):
         read_record_table(ROOT, [entry], schema)
 
 

@@ -114,7 +114,7 @@ def test_an_interrupt_that_a_library_makes_an_error_of_ends_the_build() -> None:
 
     with pytest.raises(SystemExit), signals.exit_on_signals():
         prepare()
-    with pytest.raises(ValueError, match="no such"), signals.exit_on_signals():
+    with pytest.raises(ValueError), signals.exit_on_signals():
         raise ValueError("no such model")
 
 

@@ -14,7 +14,8 @@ import psutil
 import pytest
 from support.attacks import crash_points
 from support.builds.toy_pipeline import ToyParams, build_toy, built_units, toy_record, write_raw
-from support.cases import steps_of, wait_until
+from support.cases import wait_until
+from support.raises import raises
 
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.errors import DamagedInput, OutOfResources, UsageError
@@ -105,32 +106,28 @@ def test_a_split_of_nodes_for_a_dataset_of_one_graph(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "error", "words"),
+    ("order", "error", "named"),
     [
         (
             "fail=oops",
             DamagedInput,
-            ["unit 'graphs 3'", "record 1", "toy/0003", "ValueError: oops"],
+            ["graphs 3", 1, "toy/0003", "oops"],
         ),
         (
             "damaged=twice",
             DamagedInput,
-            ["The toy is damaged", "unit 'graphs 3'", "record 1", "twice"],
+            ["graphs 3", 1, "twice"],
         ),
-        ("memory", OutOfResources, ["Memory ran out", "unit 'graphs 3'", "record 1"]),
-        ("die", OutOfResources, ["unit 'graphs 3'", "killed by the system"]),
+        ("memory", OutOfResources, ["graphs 3", 1]),
+        ("die", OutOfResources, ["graphs 3"]),
     ],
 )
 def test_a_failing_record_is_named_and_the_rest_stays(
-    tmp_path: Path, order: str, error: type[Exception], words: list[str]
+    tmp_path: Path, order: str, error: type[Exception], named: list[object]
 ) -> None:
     write_raw(tmp_path / "raw", 12, orders={4: order})
-    with pytest.raises(error) as caught:
+    with raises(error, naming=[*named, "1 of 4"]):
         build_toy(tmp_path, jobs=1)
-    text = str(caught.value)
-    for word in words:
-        assert word in text
-    assert "on disk: 1 of 4 shards are finished and stay" in text
     folder = next((tmp_path / "built").glob("toy-*"))
     assert not (folder / "card.json").exists()
     assert not list(folder.rglob("*.partial"))
@@ -161,24 +158,22 @@ def test_the_bar_counts_graphs_of_shards_that_are_not_finished(
 def test_a_worker_keeps_to_its_memory(tmp_path: Path) -> None:
     """A record of 600 MB fails under a limit of 512 MiB; the same build completes without a limit."""
     write_raw(tmp_path / "raw", 12, orders={4: "memory=600_000_000"})
-    with pytest.raises(OutOfResources, match=r"Memory .* 'graphs 3'") as caught:
+    with raises(OutOfResources, naming="graphs 3"):
         build_toy(tmp_path, jobs=1, workers=True, memory=2**29)
-    assert "use fewer jobs" in steps_of(caught.value)
     assert build_toy(tmp_path, jobs=1, workers=True).card.counts["graphs"] == 12
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "value"),
     [
-        ({"memory": "much"}, "memory must be a size from 512MiB, such as 4GiB, not 'much'"),
-        ({"memory": "5MB"}, "a size from 512MiB"),
-        ({"memory": 2**30, "engine": "dask"}, "does not reach Dask workers"),
+        ({"memory": "much"}, "much"),
+        ({"memory": "5MB"}, "5MB"),
+        ({"memory": 2**30, "engine": "dask"}, "Dask"),
     ],
 )
-def test_an_unenforceable_memory_limit_is_refused(options: dict[str, Any], words: str) -> None:
-    with pytest.raises(UsageError) as caught:
+def test_an_unenforceable_memory_limit_is_refused(options: dict[str, Any], value: str) -> None:
+    with raises(UsageError, naming=value):
         ExecutionOptions.from_arguments("toy", options)
-    assert words in str(caught.value)
 
 
 def test_a_worker_that_dies_once_costs_only_its_unit(
@@ -202,10 +197,10 @@ def test_workers_share_the_cores_and_have_no_torch(
 def test_empty_data_and_repeated_keys_are_refused(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/part0.txt").write_text("")
-    with pytest.raises(DamagedInput, match="no record"):
+    with pytest.raises(DamagedInput):
         build_toy(tmp_path, jobs=1)
     (tmp_path / "raw/part0.txt").write_text("a 3\nb 3\na 3\n")
-    with pytest.raises(DamagedInput, match="'a'"):
+    with raises(DamagedInput, naming="'a'"):
         build_toy(tmp_path, jobs=1)
 
 
@@ -216,7 +211,7 @@ def test_a_missing_current_folder_is_reported(
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(UsageError, match="folder"):
+    with pytest.raises(UsageError):
         build_toy(tmp_path)
 
 

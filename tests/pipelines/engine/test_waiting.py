@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 from support.builds.toy_pipeline import build_toy, raw_folder, toy_pipeline, write_raw
+from support.raises import raises
 
 from kmip_data.builds.home import Build
 from kmip_data.builds.verify import verify_build
@@ -81,7 +82,7 @@ def test_nothing_is_added_to_the_build_of_another(
 ) -> None:
     monkeypatch.setattr(splits_module, "pipeline_of_card", lambda _: toy_pipeline())
     _wait_for(monkeypatch, module, _replace(tmp_path))
-    with pytest.raises(UsageError, match=build.card.key):
+    with raises(UsageError, naming=build.card.key):
         ADD[module](build)
     assert not (build.path / "columns").exists()
     assert verify_build(build.path).ok
@@ -98,6 +99,6 @@ def test_repair_writes_no_shard_of_a_removed_build(
     monkeypatch.setattr(repair_module, "obtain_raw", lambda *_, **__: raw)
     monkeypatch.setattr(repair_module, "pipeline_of_card", lambda _: toy_pipeline())
     _wait_for(monkeypatch, repair_module, _replace(tmp_path))
-    with pytest.raises(UsageError, match=build.card.key):
+    with raises(UsageError, naming=build.card.key):
         repair_build(build.path, quiet=True)
     assert verify_build(build.path).ok

@@ -12,8 +12,9 @@ import numpy as np
 import osmium
 import pytest
 import shapely
-from support.cases import check_each, steps_of
+from support.cases import check_each
 from support.maps.osm_maps import convert, helsinki, write_map
+from support.raises import raises
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
@@ -167,9 +168,9 @@ def test_elements_that_were_never_uploaded_are_refused_with_the_way_to_number_th
         ([(1, [1, 2], STREET)], [relation]),
     ):
         path = write_map(tmp_path / "map.osm", nodes, ways, relations)
-        with pytest.raises(DamagedInput, match=r"id -?\d") as caught:
+        with pytest.raises(DamagedInput) as caught:
             read(path, tmp_path)
-        assert "osmium renumber" in steps_of(caught.value)
+        assert "renumber" in caught.value.steps[0].words
 
 
 NODE = '<node id="{}" version="1" lat="{}" lon="{}"/>'
@@ -188,33 +189,25 @@ def test_damaged_and_hostile_files_are_refused(tmp_path):
     nodes = NODE.format(1, 50, 10), NODE.format(2, 50, 10)
 
     def check(case):
-        data, words = case
+        data, *named = case
         (tmp_path / "the.osm").write_bytes(data)
-        with pytest.raises(DamagedInput) as caught:
+        with raises(DamagedInput, naming=["the.osm", *named]) as caught:
             read(tmp_path / "the.osm", tmp_path)
-        assert "the.osm" in str(caught.value)
-        assert words in str(caught.value)
         assert caught.value.steps
 
     check_each(
         check,
         [
-            (helsinki().read_bytes()[:300_000], "cannot be read"),
-            (cut, "cannot be read"),
-            (b"no map at all", "is not an OpenStreetMap file"),
-            (b"", "is not an OpenStreetMap file"),
-            (b'<?xml version="1.0"?><osmChange version="0.6"></osmChange>', "history or change"),
-            (xml("&c;", LAUGHS), "entities"),
-            (
-                xml(NODE.format(1, 95, 10) + nodes[1] + WAY),
-                "node 1 is not on the map, at 10.0, 95.0",
-            ),
-            (
-                xml(NODE.format(1, 50, 181) + nodes[1] + WAY),
-                "node 1 is not on the map, at 181.0, 50.0",
-            ),
-            (xml(NODE.format(1, "north", 10) + nodes[1] + WAY), "cannot be read"),
-            (xml(nodes[0] + "<way"), "cannot be read"),
+            (helsinki().read_bytes()[:300_000],),
+            (cut,),
+            (b"no map at all", b"no map at all"),
+            (b"", b""),
+            (b'<?xml version="1.0"?><osmChange version="0.6"></osmChange>',),
+            (xml("&c;", LAUGHS),),
+            (xml(NODE.format(1, 95, 10) + nodes[1] + WAY), 95.0),
+            (xml(NODE.format(1, 50, 181) + nodes[1] + WAY), 181.0),
+            (xml(NODE.format(1, "north", 10) + nodes[1] + WAY), "north"),
+            (xml(nodes[0] + "<way"),),
         ],
     )
 

@@ -9,6 +9,7 @@ import osmnx
 import pytest
 from support.cases import check_each
 from support.maps.osm_maps import edges_of, edges_of_osmnx, write_streets
+from support.raises import raises
 from support.shared import shared_data
 
 from kmip_data.errors import DamagedInput
@@ -31,7 +32,7 @@ def test_swapped_coordinates_are_refused(tmp_path):
     text = shared_data("osm", "paris_trocadero.graphml").read_text("utf-8")
     x, y = (re.search(f'attr.name="{name}"', text)[0] for name in "xy")
     swapped = text.replace(x, "x?").replace(y, x).replace("x?", y)
-    with pytest.raises(DamagedInput, match="longitude"):
+    with pytest.raises(DamagedInput):
         read_street_graphml(write(tmp_path, swapped))
 
 
@@ -50,9 +51,9 @@ def test_graphs_saved_by_osmnx_are_read_unchanged_or_refused(tmp_path, monkeypat
     monkeypatch.setattr(osmnx.settings, "all_oneway", True)
     whole = osmnx.graph_from_xml(tmp_path / "streets.osm", simplify=False)
     osmnx.save_graphml(whole, tmp_path / "saved.graphml")
-    with pytest.raises(ValueError, match="boolean"):
+    with pytest.raises(ValueError):
         osmnx.load_graphml(tmp_path / "saved.graphml")
-    with pytest.raises(DamagedInput, match="oneway of a street is 'yes', not True"):
+    with raises(DamagedInput, naming=["oneway", "yes"]):
         read_street_graphml(tmp_path / "saved.graphml")
 
 
@@ -89,34 +90,32 @@ LAUGHS = '<!DOCTYPE l [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;">]>'
 
 
 WRONG = [
-    (r"\?>", f"?>{LAUGHS}", "document type"),
-    ("</graphml>", "", "cannot be read"),
-    ('attr.name="x"', 'attr.name="lon"', "x of node 1 is 'missing'"),
-    ('attr.name="length"', 'attr.name="weight"', "length of edge 0 is 'missing'"),
-    ("7200.5", "long", "length of edge 0 is 'long'"),
-    ("7200.5", "-3", "negative length"),
-    ("7200.5", "nan", "length of edge 0 is 'nan'"),
-    ("7200.5", "7.2", "100% of the streets are shorter"),
-    (">10.1<", ">385000<", "not on the map"),
-    ('target="2"', 'target="3"', "x of node 3 is 'missing'"),
-    ('id="2"', 'id="n2"', "cannot be read"),
-    ('id="2"', f'id="{2**63}"', "cannot be read"),
-    ('"directed"', '"undirected"', "not a directed graph"),
-    (r"<edge.*</edge>", "", "not a directed graph with streets"),
-    (r"(?s)<graph .*</graph>", "", "cannot be read"),
-    (r"(?s).*", "PK\\\\x03", "cannot be read"),
+    (r"\?>", f"?>{LAUGHS}"),
+    ("</graphml>", ""),
+    ('attr.name="x"', 'attr.name="lon"', "x", 1),
+    ('attr.name="length"', 'attr.name="weight"', "length", 0),
+    ("7200.5", "long", "long"),
+    ("7200.5", "-3", -3.0),
+    ("7200.5", "nan", "nan"),
+    ("7200.5", "7.2", 100),
+    (">10.1<", ">385000<", 385000.0),
+    ('target="2"', 'target="3"', "x", 3),
+    ('id="2"', 'id="n2"', "n2"),
+    ('id="2"', f'id="{2**63}"'),
+    ('"directed"', '"undirected"'),
+    (r"<edge.*</edge>", ""),
+    (r"(?s)<graph .*</graph>", ""),
+    (r"(?s).*", "PK\\\\x03"),
 ]
 
 
 def test_files_of_other_tools_and_hostile_ones_are_refused(tmp_path):
     def check(case):
-        pattern, replacement, words = case
+        pattern, replacement, *named = case
         text = re.sub(pattern, replacement, GOOD, count=1)
         assert text != GOOD
-        with pytest.raises(DamagedInput) as caught:
+        with raises(DamagedInput, naming=["the file", *named]) as caught:
             read_street_graphml(write(tmp_path, text), name="the file")
-        assert words in str(caught.value)
-        assert "the file" in str(caught.value)
         assert caught.value.steps
 
     check_each(check, WRONG)

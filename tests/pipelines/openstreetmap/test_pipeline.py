@@ -12,13 +12,14 @@ from support.cases import check_each
 from support.cli import expect_refusal, kmip
 from support.maps.osm_maps import helsinki, streets_of_helsinki, write_map
 from support.maps.osm_servers import osm_servers
+from support.raises import raises
 from support.shared import shared_data
 
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.cli.shared.build_summary import summary_of_build
 from kmip_data.cli.shared.dataset_options import DatasetParameters
-from kmip_data.errors import DamagedInput, SourceUnavailable, UsageError
+from kmip_data.errors import Command, DamagedInput, Setting, SourceUnavailable, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.pipelines.build import build_dataset, build_own
@@ -88,7 +89,7 @@ def test_a_city_can_have_the_vocabulary_of_another(home):
     archive = shared_data("city_networks_huangpu")
     build = build_city("huangpu", {"archive": archive}, home=home)
     assert (build.card.counts["nodes"], build.card.counts["edges"]) == (5_268, 14_870)
-    with pytest.raises(UsageError, match=r"huangpu.* vocabulary"):
+    with raises(UsageError, steps=Setting(vocabulary=None)):
         build_city("x", {"osm_file": helsinki(), "vocabulary": "huangpu"}, home=home)
 
 
@@ -120,7 +121,8 @@ def test_options_make_other_builds(home):
     assert (again.path, again.card.default_split) == (other.path, "spatial-60m-buffer1-seed0")
     with pytest.raises(UsageError) as caught:
         kmip_data.open("centre", home=home, hops=4)
-    assert "kmip-data build city --name centre --archive PATH --set hops=4" in str(caught.value)
+    words = "kmip-data build city --name centre --archive PATH --set hops=4"
+    assert caught.value.steps[-1] == Command(words)
 
 
 def test_builds_of_one_name_are_distinguished_by_their_folders(home):
@@ -186,12 +188,8 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
     nodes = [(number, 10 + number * 0.001, 50.0) for number in range(1, 4)]
     tiny = write_map(tmp_path / "tiny.osm.pbf", nodes, [(1, [1, 2, 3], {"highway": "path"})])
     bare = write_map(tmp_path / "bare.osm.pbf", nodes, [])
-    for path, words in (
-        (half, "half.osm.pbf"),
-        (tiny, "10 classes"),
-        (bare, "bare.osm.pbf"),
-    ):
-        with pytest.raises(DamagedInput, match=words) as caught:
+    for path, value in ((half, half.name), (tiny, 10), (bare, bare.name)):
+        with raises(DamagedInput, naming=value) as caught:
             build_city("x", {"osm_file": path}, home=empty)
         assert caught.value.steps
         assert not left(empty)
@@ -201,7 +199,7 @@ def test_damaged_sources_leave_nothing_and_a_refused_split_says_what_it_leaves(e
         3,
         4,
     }
-    with pytest.raises(UsageError, match="1,000 hops") as caught:
+    with raises(UsageError, naming=1_000) as caught:
         build_city(
             "centre", home=empty, split_parameters={"split_rule": "spatial", "buffer": 1_000}
         )
@@ -275,24 +273,23 @@ def test_a_place_is_downloaded_once(empty, servers):
 POINT = [{"geojson": {"type": "Point", "coordinates": [24.9, 60.1]}, "importance": 0.5}]
 REMARK = {"remark": 'runtime error: Query timed out in "recurse" at line 1 after 181 seconds.'}
 ANSWERS = [
-    ("search", (200, []), UsageError, "0 results"),
-    ("search", (200, POINT), UsageError, "(Multi)Polygon"),
-    ("search", (503, "<html>down"), SourceUnavailable, "answers 503"),
-    ("search", (200, "<html>sign in"), SourceUnavailable, "does not answer with JSON"),
-    ("streets", (200, {"elements": []}), DamagedInput, "has no streets"),
+    ("search", (200, []), UsageError, "Nowhere"),
+    ("search", (200, POINT), UsageError, "Nowhere"),
+    ("search", (503, "<html>down"), SourceUnavailable, 503),
+    ("search", (200, "<html>sign in"), SourceUnavailable, "Nowhere"),
+    ("streets", (200, {"elements": []}), DamagedInput, "Nowhere"),
     ("streets", (200, REMARK), SourceUnavailable, "Query timed out"),
-    ("streets", (500, {"elements": []}), SourceUnavailable, "answers 500"),
-    ("land use", (500, "<html>\x1b[2Jdown"), SourceUnavailable, "answers 500"),
+    ("streets", (500, {"elements": []}), SourceUnavailable, 500),
+    ("land use", (500, "<html>\x1b[2Jdown"), SourceUnavailable, 500),
 ]
 
 
 def test_a_failed_download_of_a_place_leaves_nothing(empty, servers):
     def check(case):
-        kind, answer, error, words = case
+        kind, answer, error, value = case
         servers.instead = {kind: answer}
-        with pytest.raises(error) as caught:
+        with raises(error, naming=value) as caught:
             build_city("nowhere", {"place": "Nowhere"}, home=empty)
-        assert words in str(caught.value)
         assert caught.value.steps
         assert not left(empty)
 
@@ -300,7 +297,7 @@ def test_a_failed_download_of_a_place_leaves_nothing(empty, servers):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         osmnx.settings.nominatim_url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        with pytest.raises(SourceUnavailable, match="refused"):
+        with pytest.raises(SourceUnavailable):
             build_city("nowhere", {"place": "Nowhere"}, home=empty)
     assert not left(empty)
 

@@ -19,6 +19,7 @@ import pytest
 import trustme
 from support.attacks.archives import CONTENT, good_zip
 from support.attacks.http_server import File, chunked, drip, page, redirect, serving, stall, status
+from support.raises import raises
 
 from kmip_data.errors import OutOfResources, SourceUnavailable, UsageError
 from kmip_data.manifest import Mirror, Source
@@ -74,15 +75,11 @@ def assert_whole(target: Path, data: bytes = DATA) -> None:
     assert left_in(target) == {"toy.zip", "toy.zip.receipt.json"}
 
 
-def assert_fails(wanted: Source, target: Path, reason: str) -> SourceUnavailable:
-    with pytest.raises(SourceUnavailable) as caught:
+def assert_fails(wanted: Source, target: Path, *named: object) -> SourceUnavailable:
+    addresses = [mirror.url for mirror in wanted.mirrors]
+    with raises(SourceUnavailable, naming=[*addresses, *named]) as caught:
         fetch(wanted, target)
-    assert caught.value.exit_code == 3
-    text = str(caught.value)
-    assert reason in text
-    for mirror in wanted.mirrors:
-        assert mirror.url in text
-    assert "kmip-data fetch toy --archive PATH" in text
+    assert caught.value.steps == ["kmip-data fetch toy --archive PATH"]
     assert not target.exists()
     return caught.value
 
@@ -285,12 +282,12 @@ def test_a_file_without_a_length_is_complete_only_by_its_checksums(server, tmp_p
             assert "complete by the checksums" in fetch(wanted, target).origin, name
             assert target.read_bytes() == data
         else:
-            assert_fails(wanted, target, "no length")
+            assert_fails(wanted, target)
 
 
 def test_a_file_that_is_packed_in_transit_is_refused(server, target):
     url = server.route("/toy.zip", File(GZIP, extra={"Content-Encoding": "gzip"}))
-    assert_fails(source(url), target, "packed (gzip)")
+    assert_fails(source(url), target, "gzip")
 
 
 def test_credentials_are_used_and_never_shown_or_kept(server, target, capsys):
@@ -318,8 +315,8 @@ def test_credentials_are_used_and_never_shown_or_kept(server, target, capsys):
 
 def test_the_unfinished_part_outlives_the_run(server, target):
     url = server.route("/toy.zip", File(DATA, cut=400_000), File(DATA, cut=400_000))
-    error = assert_fails(source(url), target, "cut the connection")
-    assert "toy.zip.partial (400 kB of 1.0 MB); the next run resumes" in str(error)
+    error = assert_fails(source(url), target)
+    assert "toy.zip.partial (400 kB of 1.0 MB)" in error.left
     assert target.with_name("toy.zip.partial").read_bytes() == DATA[:400_000]
     server.route("/toy.zip", File(DATA))
     fetch(source(url), target)
@@ -329,7 +326,7 @@ def test_the_unfinished_part_outlives_the_run(server, target):
 
 def test_a_file_that_was_whole_but_not_renamed_needs_no_request(server, target):
     wanted = source(server.route("/toy.zip", File(DATA, cut=SIZE - 1)), sha256=SHA)
-    assert_fails(wanted, target, "cut")
+    assert_fails(wanted, target)
     with target.with_name("toy.zip.partial").open("ab") as file:
         file.write(DATA[-1:])
     asked = len(server.requests)
@@ -350,7 +347,7 @@ def test_the_mirror_of_a_partial_download_is_tried_first(server, target):
         server.route("/one", status(404)),
         server.route("/two", File(DATA, cut=500_000), status(503)),
     )
-    assert_fails(source(one, two), target, "answers 503")
+    assert_fails(source(one, two), target, 503)
     server.route("/one", File(OTHER))
     server.route("/two", File(DATA))
     fetch(source(one, two), target)
@@ -379,24 +376,24 @@ def raw_body(data: bytes, header: str):
 
 
 BAD = {
-    "429 long": (status(429, Retry_After="3600"), "asks to wait 3600 s"),
-    "503": (status(503), "answers 503 Service Unavailable"),
-    "html": (page(), "text/html, which begins with b'<!DOCTYPE html>"),
-    "html called zip": (File(b"<html>" * 100, kind="application/zip"), "zip, which begins with b'<html>"),
+    "429 long": (status(429, Retry_After="3600"), 3600),
+    "503": (status(503), 503),
+    "html": (page(), "text/html"),
+    "html called zip": (File(b"<html>" * 100, kind="application/zip"), "<html>"),
     "loop": (
         lambda handler: redirect(handler.server.url(handler.path))(handler), "TooManyRedirects",
     ),
     "file": (redirect("file:///etc/passwd"), "InvalidSchema"),
-    "stall": (stall(DATA, 5_000), "sent less than 2 kB per second for 1.5 s"),
-    "slow loris": (drip(DATA), "sent less than 2 kB per second"),
+    "stall": (stall(DATA, 5_000), "2 kB"),
+    "slow loris": (drip(DATA), "2 kB"),
     "no header": (lambda handler: handler.server.held.wait(5), "TimeoutError"),
-    "too long declared": (File(DATA[:1000], length=SIZE), "now has another file"),
+    "too long declared": (File(DATA[:1000], length=SIZE),),
     "hang up": (lambda handler: handler.hang_up(), "RemoteDisconnected"),
     "no address": (redirect("http://[bad/"), "ValueError"),
     "endless redirect": (endless_redirect, "Connection refused"),
-    "huge chunk": (raw_body(b"f" * 5000 + b"\r\n" + DATA, "Transfer-Encoding: chunked"), "cut"),
-    "controls in a header": (File(b"", kind="\x1b]0;owned\x07\x9b31m"), "sent no archive"),
-    "206 unasked": (status(206), "answers 206 Partial Content"),
+    "huge chunk": (raw_body(b"f" * 5000 + b"\r\n" + DATA, "Transfer-Encoding: chunked"),),
+    "controls in a header": (File(b"", kind="\x1b]0;owned\x07\x9b31m"),),
+    "206 unasked": (status(206), 206),
     "not http": (lambda handler: handler.wfile.write(b"\0garbage\r\n\r\n" * 9), "BadStatusLine"),
 }  # fmt: skip
 
@@ -405,10 +402,10 @@ def test_a_bad_mirror_is_named_and_the_next_one_used(server, tmp_path):
     good = server.route("/good", *[File(DATA)] * len(BAD))
 
     def case(number: int, name: str) -> str | None:
-        (step, reason), target = BAD[name], tmp_path / str(number) / "toy.zip"
+        (step, *named), target = BAD[name], tmp_path / str(number) / "toy.zip"
         bad = server.route(f"/{number}", step)
         try:
-            assert_fails(source(bad), target, reason)
+            assert_fails(source(bad), target, *named)
             fetch(source(bad, good), target)
             assert_whole(target)
         except (Exception, pytest.fail.Exception) as error:
@@ -422,25 +419,21 @@ def test_a_bad_mirror_is_named_and_the_next_one_used(server, tmp_path):
 
 #: answers that are not the pinned file
 NOT_PINNED = [
-    (File(OTHER), {"sha256": SHA}, "expected " + SHA[:12]),
-    (
-        File(DATA + b"x"),
-        {"bytes": SIZE},
-        f"has {SIZE + 1} bytes of application/zip, and {SIZE} are expected at most",
-    ),
-    (chunked(DATA + b"x"), {"bytes": SIZE}, f"sent more than {SIZE} bytes"),
-    (chunked(DATA[:-1]), {"bytes": SIZE}, f"sent {SIZE - 1} bytes, expected {SIZE}"),
-    (File(DATA, length=SIZE - 10), {"sha256": SHA}, "sent a file with SHA-256"),
-    (File(DATA[:-9], length=None), {"sha256": SHA}, "sent a file with SHA-256"),
-    (File(OTHER), {"md5": MD5}, "expected " + MD5[:12]),
-    (File(OTHER), {"git_blob": GIT_BLOB}, "sent a file with git blob"),
+    (File(OTHER), {"sha256": SHA}, SHA[:12]),
+    (File(DATA + b"x"), {"bytes": SIZE}, SIZE + 1),
+    (chunked(DATA + b"x"), {"bytes": SIZE}, SIZE),
+    (chunked(DATA[:-1]), {"bytes": SIZE}, SIZE - 1),
+    (File(DATA, length=SIZE - 10), {"sha256": SHA}, "SHA-256"),
+    (File(DATA[:-9], length=None), {"sha256": SHA}, "SHA-256"),
+    (File(OTHER), {"md5": MD5}, MD5[:12]),
+    (File(OTHER), {"git_blob": GIT_BLOB}, "git blob"),
 ]
 
 
 def test_files_with_another_digest_are_dropped(server, target):
-    for number, (step, pinned, reason) in enumerate(NOT_PINNED):
-        error = assert_fails(source(server.route(f"/{number}", step), **pinned), target, reason)
-        assert "on disk" not in str(error)
+    for number, (step, pinned, value) in enumerate(NOT_PINNED):
+        error = assert_fails(source(server.route(f"/{number}", step), **pinned), target, value)
+        assert error.left is None
         assert left_in(target) == set()
 
 
@@ -448,7 +441,7 @@ def test_an_endless_file_is_cut_off(server, target):
     content = CONTENT.model_copy(update={"max_total_bytes": 500_000})
     for step in (File(DATA), chunked(DATA)):
         wanted = source(server.route("/toy.zip", step)).model_copy(update={"content": content})
-        assert_fails(wanted, target, "500")
+        assert_fails(wanted, target, 500_000)
         assert left_in(target) == set()
 
 
@@ -457,7 +450,7 @@ def test_an_archive_of_other_content_is_dropped(server, target):
     data = target.parent.parent.with_suffix(".zip").read_bytes()
     bad, good = server.route("/bad", File(OTHER)), server.route("/good", File(data))
     known = {"content": CONTENT}
-    assert_fails(source(bad).model_copy(update=known), target, "sent a file that is refused: ")
+    assert_fails(source(bad).model_copy(update=known), target)
     fetch(source(bad, good).model_copy(update=known), target)
     assert_whole(target, data)
 
@@ -482,7 +475,7 @@ def test_an_invalid_retry_after_is_ignored(text):
 def test_missing_hosts_are_named(target):
     refused, unknown = "http://127.0.0.1:9/toy.zip", "http://no-such-host.invalid/toy.zip"
     ftp = "ftp://localhost/t.zip"
-    error = assert_fails(source(refused, unknown, ftp), target, f"{refused}: ")
+    error = assert_fails(source(refused, unknown, ftp), target)
     refusals = error.found.split("\n")
     assert [line.partition("(")[2].rstrip(")") for line in refusals] == [
         "Connection refused",
@@ -522,14 +515,13 @@ def test_a_trusted_certificate_is_accepted(secure, target):
 def test_a_redirect_from_https_to_http_is_refused(secure, server, target):
     down = redirect(server.route("/toy.zip", File(DATA)))
     wanted = source(secure.route("/toy.zip", down))
-    error = assert_fails(wanted, target, "redirects from https to http")
+    assert_fails(wanted, target)
     assert server.requests == []
-    assert "refused" in str(error)
 
 
 @pytest.mark.parametrize("step", [drip(DATA), stall(DATA, 3000)], ids=["drip", "stall"])
 def test_a_slow_server_with_a_certificate_is_cut_off(secure, target, step):
-    assert_fails(source(secure.route("/slow", step)), target, "sent less than 2 kB")
+    assert_fails(source(secure.route("/slow", step)), target, "2 kB")
 
 
 def test_a_stalled_mirror_is_left_for_the_next_one(server, target):
@@ -553,7 +545,7 @@ CERTIFICATES = {
 def test_an_untrusted_certificate_is_refused(trusted, target, issue):
     with serving(issue(trusted)) as server:
         wanted = source(server.route("/toy.zip", File(DATA)))
-        assert_fails(wanted, target, "TLS is never switched off")
+        assert_fails(wanted, target)
         assert server.requests == []
 
 
@@ -603,11 +595,11 @@ def test_a_full_disk_keeps_the_part(server, target):
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, limits[1]))
     try:
-        with pytest.raises(OutOfResources, match=r"toy\.zip") as caught:
+        with raises(OutOfResources, naming="toy.zip") as caught:
             fetch(wanted, target)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "resumes" in caught.value.left
+    assert caught.value.left
     fetch(wanted, target)
     assert_whole(target)
     assert server.requests[1][1]["Range"] == "bytes=200000-"
@@ -619,7 +611,7 @@ def test_a_file_too_large_for_the_disk_is_not_begun(server, target):
         handler.body(DATA)
         handler.hang_up()
 
-    with pytest.raises(OutOfResources, match="1,000 TB or more"):
+    with pytest.raises(OutOfResources):
         fetch(source(server.route("/toy.zip", step)), target)
     assert left_in(target) == set()
 

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from support.attacks.archives import ATTACKS, CONTENT, GOOD, WANTED, good_tar, good_zip
 from support.attacks.http_server import File, page
 from support.builds.toy_pipeline import toy_manifest
-from support.cases import steps_of
+from support.raises import raises
 
 from kmip_data.builds.execution_options import ExecutionOptions
 from kmip_data.builds.home import Home
@@ -26,6 +26,7 @@ from kmip_data.errors import (
     Command,
     DamagedInput,
     LicenseNotAccepted,
+    Setting,
     SourceUnavailable,
     UsageError,
 )
@@ -156,13 +157,13 @@ def test_the_same_content_in_any_container_is_one_copy(home, archive, tmp_path):
 
 
 def test_two_archives_of_one_source_are_refused(home, archive, tmp_path):
-    with pytest.raises(UsageError, match=r"given\.zip, .*other\.zip"):
+    with raises(UsageError, naming=["given.zip", "other.zip"]):
         obtain(toy(), home, archives=[archive, other_archive(tmp_path / "other.zip")])
     assert left_in(home) == set()
 
 
 def test_a_missing_archive_is_refused(home, tmp_path):
-    with pytest.raises(UsageError, match=r"none\.zip"):
+    with raises(UsageError, naming="none.zip"):
         obtain(toy(), home, archives=[tmp_path / "none.zip"])
     assert left_in(home) == set()
 
@@ -183,10 +184,8 @@ def test_a_hostile_archive_leaves_nothing(home, tmp_path, name):
 def test_several_partial_copies_need_a_choice(home, archive, tmp_path):
     one = obtain(toy(), home, archives=[archive])
     two = obtain(toy(), home, archives=[other_archive(tmp_path / "other.zip")])
-    with pytest.raises(UsageError) as caught:
+    with raises(UsageError, naming=[one.path, two.path]):
         obtain(toy(), home)
-    assert f"{one.path} (from given.zip)" in str(caught.value)
-    assert f"{two.path} (from other.zip)" in str(caught.value)
     assert obtain(toy(), home, archives=[two.path]) == two
 
 
@@ -255,12 +254,12 @@ def test_a_file_unlike_its_pin_is_refused_unless_unpinned(home, tmp_path, kind):
     assert obtain(manifest, Home(tmp_path / "second"), archives=[good]).pinned
 
     good.write_bytes(b"evil")
-    with pytest.raises(DamagedInput, match=good.name) as caught:
+    with raises(DamagedInput, naming=good.name) as caught:
         obtain(manifest, home, archives=[good])
-    assert "--unpinned" in steps_of(caught.value)
+    assert "--unpinned" in caught.value.steps[-1].words
     assert not list_copies(home.raw / "toy")
     assert not obtain(manifest, home, archives=[good], unpinned=True).pinned
-    with pytest.raises(DamagedInput, match=good.name):
+    with raises(DamagedInput, naming=good.name):
         obtain(manifest, home, archives=[good])
     with pytest.raises(SourceUnavailable):
         obtain(manifest, home, offline=True)
@@ -281,7 +280,7 @@ def test_an_archive_packed_anew_for_each_request_is_pinned_by_its_members(
     # Other members are refused, and stay; what the error names accepts them.
     server.route("/toy.zip", File(other_archive(tmp_path / "other.zip").read_bytes()))
     second = Home(tmp_path / "second")
-    with pytest.raises(DamagedInput, match=r"toy\.zip") as caught:
+    with raises(DamagedInput, naming="toy.zip") as caught:
         obtain(manifest, second)
     assert caught.value.steps[-1] == Command("kmip-data", "build", "toy", "--unpinned")
     assert obtain(manifest, second, offline=True, unpinned=True).pinned is False
@@ -325,10 +324,9 @@ def test_a_damaged_copy_is_detected_and_replaced(home, archive, damage):
             receipt.read_text().replace(raw.members["parts/1.bin"], "0" * 64)
         ),
     }[damage]()
-    with pytest.raises(DamagedInput) as caught:
+    with raises(DamagedInput, naming="receipt.json" if damage == "receipt" else "1.bin") as caught:
         obtain(toy(), home, offline=True)
-    assert "an intact copy of 'given.zip'" in str(caught.value)
-    assert ("receipt.json" if damage == "receipt" else "1.bin") in str(caught.value)
+    assert "given.zip" in caught.value.steps[0]
     assert obtain(toy(), home, archives=[archive]) == raw
     assert_right(obtain(toy(), home))
     assert left_in(home) == {raw.path.name}
@@ -338,9 +336,8 @@ def test_files_of_the_user_in_a_damaged_copy_stay(home, archive):
     raw = obtain(toy(), home, archives=[archive])
     (raw.path / "index.txt").write_bytes(b"other")
     (raw.path / "parts/notes").write_text("mine")
-    with pytest.raises(UsageError, match=raw.path.name) as caught:
+    with raises(UsageError, naming=[raw.path, "notes"]):
         obtain(toy(), home, archives=[archive])
-    assert "notes" in str(caught.value)
     assert [path.name for path in raw.path.rglob("*") if path.is_file()] == ["notes"]
     (raw.path / "parts/notes").unlink()
     assert obtain(toy(), home, archives=[archive]) == raw
@@ -407,7 +404,7 @@ def test_a_download_that_cannot_be_unpacked_is_removed(home, tmp_path, server):
     with pytest.raises(DamagedInput) as caught:
         obtain(manifest, home)
     assert caught.value.left is None
-    assert "repeat the download, which was removed" in steps_of(caught.value)
+    assert caught.value.steps[-1] == Setting()
     assert "toy.zip" not in left_in(home)
     good_zip(tmp_path / "good.zip")
     server.route("/toy.zip", File((tmp_path / "good.zip").read_bytes()))
@@ -439,9 +436,9 @@ def test_offline_with_an_empty_home_names_every_source(home):
 def test_a_dataset_without_an_address_asks_for_the_files(home):
     manifest = load_manifest("malnet-tiny").model_copy(update={"sources": ()})
     pipeline = load_pipeline(manifest)
-    with pytest.raises(SourceUnavailable, match="malnet-tiny") as caught:
+    with pytest.raises(SourceUnavailable) as caught:
         obtain_by(pipeline, home)
-    assert "--archive PATH" in steps_of(caught.value)
+    assert Command("kmip-data build malnet-tiny --archive PATH") in caught.value.steps
     pinned = manifest.content.model_copy(update={"known_sha256": {"a": "0" * 64}})
     member = pinned.members[0].model_copy(update={"pattern": "a"})
     content = pinned.model_copy(update={"members": (member,)})
@@ -511,7 +508,7 @@ def test_a_sample_in_another_layout_is_refused(home):
 
 
 def test_a_sample_of_a_million_records_is_refused(home):
-    with pytest.raises(UsageError, match="1,000,001"):
+    with raises(UsageError, naming=1_000_001):
         obtain_by(ToySamples(toy()), home, sample=True, limit=1_000_001)
 
 
@@ -552,7 +549,7 @@ def test_a_manifest_gives_content_for_the_dataset_or_for_every_source(given):
     if given == "one source":
         bare = values["sources"][1].model_copy(update={"content": None})
         values |= {"content": NO_CONTENT, "sources": (values["sources"][0], bare)}
-    with pytest.raises(ValidationError, match=r"either \[content\] or the content of every source"):
+    with pytest.raises(ValidationError):
         Manifest.model_validate(values)
 
 

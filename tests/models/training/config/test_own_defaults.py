@@ -80,5 +80,5 @@ def test_published_datasets_keep_their_presets():
     # Without a preset, a published dataset has the defaults of the keys.
     config = config_for_data("lrim-16-easy")
     assert config.model == RunConfig.model_validate({"data": {"dataset": "a"}}).model
-    with pytest.raises(UsageError, match="one-graph"):
+    with pytest.raises(UsageError):
         load_preset("one-graph", "gcn")

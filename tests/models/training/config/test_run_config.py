@@ -6,6 +6,7 @@ import os
 
 import pytest
 from support.cases import check_each
+from support.raises import raises
 from support.shared import ROOT
 
 from kmip_data.errors import DamagedInput, UsageError
@@ -96,50 +97,43 @@ def test_given_width_replaces_the_parameter_budget(dim):
 
 
 def test_wrong_overrides_are_named():
-    for items, message in (
-        (["optimiser.lr=1e-3"], "'optimizer.lr'"),
-        (["optimizer.learning_rate=1e-3"], "no configuration key"),
-        (["lr=1e-3"], "'optimizer.lr'"),
-        (["model.hiden_dim=3"], "'model.hidden_dim'"),
-        (["optimizer.lr.x=3"], "no configuration key"),
-        (["optimizer.lr"], "not an override"),
-        (["optimizer=3"], "section, not a key"),
-        (["optimizer.lr=fast"], "cannot be 'fast'"),
-        (["optimizer.lr=-1"], "cannot be '-1'"),
-        (["training.epochs=none"], "cannot be 'none'"),
-        (["model.attention.heads=5"], "multiple of heads"),
-        (["training.metric=accurac"], "Did you mean 'accuracy'?"),
-        (["training.loss=cros_entropy"], "Did you mean 'cross_entropy'?"),
-        (["schedule.kind=cosine"], "Did you mean 'cosine_with_warmup'?"),
-        (["optimizer.name=adamv"], "Did you mean 'adam'?"),
-        (["model.attention.kind=k-mop"], "Did you mean 'k-mip'?"),
-        (["model.local.kind={a=1}"], "no kind of model.local called"),
-        (
-            ["model.attention.kind=none", "model.attention.k=3"],
-            "is a key only of model.attention.kind = k-mip",
-        ),
-        (["model.attention.hads=3"], "'model.attention.heads'"),
-        (["model.attention.kind=none", "model.local.kind=none"], "both none"),
+    for items, named in (
+        (["optimiser.lr=1e-3"], "optimizer.lr"),
+        (["optimizer.learning_rate=1e-3"], "'optimizer.lr'"),
+        (["lr=1e-3"], "optimizer.lr"),
+        (["model.hiden_dim=3"], "model.hidden_dim"),
+        (["optimizer.lr.x=3"], "optimizer.lr.x"),
+        (["optimizer.lr"], "optimizer.lr"),
+        (["optimizer=3"], "'optimizer'"),
+        (["optimizer.lr=fast"], "fast"),
+        (["optimizer.lr=-1"], -1),
+        (["training.epochs=none"], "none"),
+        (["model.attention.heads=5"], ["heads", 5]),
+        (["training.metric=accurac"], "'accuracy'"),
+        (["training.loss=cros_entropy"], "'cross_entropy'"),
+        (["schedule.kind=cosine"], "'cosine_with_warmup'"),
+        (["optimizer.name=adamv"], "'adam'"),
+        (["model.attention.kind=k-mop"], "'k-mip'"),
+        (["model.local.kind={a=1}"], "{a=1}"),
+        (["model.attention.kind=none", "model.attention.k=3"], "model.attention.k"),
+        (["model.attention.hads=3"], "model.attention.heads"),
+        (["model.attention.kind=none", "model.local.kind=none"], ["attention", "local"]),
     ):
-        with pytest.raises(UsageError) as caught:
+        with raises(UsageError, naming=named):
             apply_overrides(config(), items)
-        assert message in str(caught.value), items
 
 
 def test_errors_in_configuration_files_name_the_file(tmp_path):
-    with pytest.raises(DamagedInput, match=r"absent\.toml"):
+    with raises(DamagedInput, naming="absent.toml"):
         read_config(tmp_path / "absent.toml")
     (tmp_path / "broken.toml").write_text("training = [")
-    with pytest.raises(DamagedInput, match=r"broken\.toml"):
+    with raises(DamagedInput, naming="broken.toml"):
         read_config(tmp_path / "broken.toml")
     (tmp_path / "unknown.toml").write_text(
         '[data]\ndataset = "s3dis"\n[training]\nepoch = 3\nmetric = "miuo"\n[optimizer]\nlr = "fast"\n'
     )
-    with pytest.raises(UsageError) as caught:
+    with raises(UsageError, naming=["training.epochs", "optimizer.lr", "'miou'"]):
         read_config(tmp_path / "unknown.toml")
-    assert "Did you mean 'training.epochs'?" in str(caught.value)
-    assert "optimizer.lr" in str(caught.value)
-    assert "There is no metric called 'miuo'. Did you mean 'miou'?" in str(caught.value)
 
 
 def test_a_configuration_is_read_as_it_was_written(tmp_path):
@@ -172,11 +166,8 @@ def test_a_configuration_of_another_layout_ends_in_one_error(tmp_path):
     path = tmp_path / "config.toml"
     data = 'version = 1\n[data]\ndataset = "s3dis"\n[model]\nheads = 2\nlocal_residual = "inside"\n'
     path.write_text(data)
-    with pytest.raises(UsageError) as caught:
+    with raises(UsageError, naming=["model.attention.heads", "model.local_residual"]):
         read_config(path)
-    message = str(caught.value)
-    assert "'model.heads'. Did you mean 'model.attention.heads'?" in message
-    assert "'model.local_residual'" in message
 
 
 def test_another_kind_begins_with_its_own_keys():
@@ -190,10 +181,8 @@ def test_another_kind_begins_with_its_own_keys():
 
 
 def test_wrong_keys_of_parts_in_files_are_named():
-    with pytest.raises(UsageError) as caught:
+    with raises(UsageError, naming=["model.attention.k", "model.local.residual"]):
         config(model={"attention": {"kind": "none", "k": 3}, "local": {"residual": "sideways"}})
-    assert "model.attention.k is a key only of model.attention.kind = k-mip" in str(caught.value)
-    assert "model.local.residual: " in str(caught.value)
 
 
 def test_a_short_run_gets_a_short_warm_up():
@@ -237,7 +226,7 @@ def test_the_page_has_every_key():
 
 
 def test_a_fault_of_no_single_key_begins_with_its_value():
-    with pytest.raises(UsageError, match=": 'foo'") as caught:
+    with raises(UsageError, naming="foo") as caught:
         apply_overrides(config(), ["training.k_schedule=foo"])
     assert ": :" not in str(caught.value)
 

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 import torch
+from support.raises import raises
 
 import kmip_data
 from kmip_data.builds.home import Home
@@ -69,5 +70,5 @@ def test_weights_fit_cities_of_the_same_vocabulary(home, tmp_path):
         card.statistics["city"]["vocabulary"] = vocabulary
         (folder / CARD_NAME).chmod(0o644)
         (folder / CARD_NAME).write_text(card.to_json(), "utf-8")
-        with pytest.raises(UsageError, match="categories of helsinki"):
+        with raises(UsageError, naming="helsinki"):
             evaluate(run.runs[0], dataset=str(folder), home=home)

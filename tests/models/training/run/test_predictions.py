@@ -19,6 +19,7 @@ import torch
 from support.builds.learnable import learnable_build, streets, tiny_config
 from support.cli import expect_refusal, expect_success, kmip
 from support.datasets import datasets
+from support.raises import raises
 
 import kmip_data
 from kmip_data.builds.home import Home
@@ -120,9 +121,9 @@ def test_all_records_are_predicted_without_targets(home, clouds, tmp_path) -> No
     test = predict("mine", home=home)
     assert np.array_equal(np.concatenate([rows[key] for key in test.key]), test.pred)
     assert evaluate_predictions(every, clouds).part == "all"
-    with pytest.raises(UsageError, match="no targets") as caught:
+    with pytest.raises(UsageError) as caught:
         evaluate("mine", dataset=bare, home=home)
-    assert "kmip-data predict" in str(caught.value)
+    assert "predict" in caught.value.steps[0].words
 
 
 @pytest.mark.parametrize("sampled", [False, True])
@@ -228,8 +229,8 @@ def test_one_part_is_evaluated_with_keys_that_may_change(home) -> None:
     assert same["metrics"] != one_key["metrics"]
     assert "; model.attention.k=1" in expect_success(*line, "--set", "model.attention.k=1").out
     refusal = expect_refusal(*line, "--set", "model.layers=3")
-    assert "model.layers cannot change at test" in refusal
-    assert "expected: model.attention.k, model.attention.search" in refusal
+    assert "model.layers" in refusal
+    assert "model.attention.k, model.attention.search" in refusal
 
 
 def test_other_data_are_evaluated_in_parts_only_if_they_bring_a_split(tmp_path) -> None:
@@ -276,11 +277,11 @@ def test_incompatible_predictions_are_refused(predictions, clouds) -> None:
         {"pred": pred / 2},
         {"key": key},
     ):
-        with pytest.raises(UsageError, match="test part of clouds"):
+        with raises(UsageError, naming="test"):
             evaluate_predictions(arrays, clouds)
-    with pytest.raises(UsageError, match="train part of clouds"):
+    with raises(UsageError, naming="train"):
         evaluate_predictions(predictions, clouds, split="train")
-    with pytest.raises(UsageError, match="rest part"):
+    with raises(UsageError, naming="rest"):
         predict("mine", split="rest", home=Home(Path(clouds).parents[1]))
 
 
@@ -296,12 +297,12 @@ def test_classes_of_other_names_are_refused(tmp_path, monkeypatch) -> None:
     }
     train(tiny_config(builds[""], training={"epochs": 1}), home=home, quiet=True, name="numbers")
     assert evaluate("numbers", dataset=str(builds["0123"].path), home=home).metrics
-    with pytest.raises(UsageError, match="class 'a', not '0'"):
+    with raises(UsageError, naming="'a'"):
         evaluate("numbers", dataset=str(builds["abcd"].path), home=home)
     train(tiny_config(builds["abcd"], training={"epochs": 1}), home=home, quiet=True, name="mine")
     assert evaluate("mine", dataset=str(builds["abcd"].path), home=home).metrics
     for apply in (evaluate, predict):
-        with pytest.raises(UsageError, match="class 'b', not 'a'"):
+        with raises(UsageError, naming="'b'"):
             apply("mine", dataset=str(builds["bcde"].path), home=home)
     monkeypatch.setattr("kmip_data.models.training.run.finished_run.is_city", lambda _: True)
     assert evaluate("mine", dataset=str(builds["bcde"].path), home=home).metrics
@@ -328,12 +329,12 @@ def test_hostile_files_are_damaged_and_never_executed(clouds, tmp_path, monkeypa
     for name, data in hostile.items():
         path = tmp_path / f"{name}.npz"
         path.write_bytes(data)
-        with pytest.raises(DamagedInput, match=path.name):
+        with raises(DamagedInput, naming=path):
             evaluate_predictions(path, clouds)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("logits.npy", bytes(2**20))
     monkeypatch.setattr(file, "free_host_memory", lambda: 2**19)
-    with pytest.raises(OutOfResources, match=r"bomb\.npz"):
+    with raises(OutOfResources, naming="bomb.npz"):
         evaluate_predictions(tmp_path / "bomb.npz", clouds)
 
 

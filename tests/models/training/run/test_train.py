@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 from support.builds.learnable import CLASSES, learnable_build, read_history, tiny_config
 from support.metrics import usual_metrics
+from support.raises import raises
 from torch_geometric.data import Data
 
 from kmip_data.builds.home import Home
@@ -111,11 +112,11 @@ def test_a_dataset_stands_for_its_preset(monkeypatch, tmp_path):
         raise UsageError(f"{config.preset} on {config.system.device}")
 
     monkeypatch.setattr("kmip_data.models.training.run.train._select_device", stop)
-    with pytest.raises(UsageError, match=r"^s3dis/gps-kmip on auto$"):
+    with raises(UsageError, naming="s3dis/gps-kmip on auto"):
         train("s3dis", home=tmp_path)
 
 
-def test_nan_among_features_is_found_before_the_first_epoch(tmp_path):
+def test_nan_among_features_is_found_before_the_first_epoch(tmp_path, recwarn):
     """NaN in targets means unlabelled; in features it is a warning of ``save``, and no run begins."""
     ring = torch.tensor([[0, 1, 2], [1, 2, 0]])
     graphs = [
@@ -127,14 +128,13 @@ def test_nan_among_features_is_found_before_the_first_epoch(tmp_path):
         sound = save(graphs, tmp_path / "sound", split=split)
     assert verify_build(sound.path).notes == []
     graphs[4].x[2, 1] = math.nan
-    found = "x has NaN or infinite values: shards/00000.h5, record '00000004', row 2"
-    with pytest.warns(UserWarning, match=f"^{re.escape(found)}$"):
-        build = save(graphs, tmp_path / "mine", split=split)
+    build = save(graphs, tmp_path / "mine", split=split)
     report = verify_build(build.path)
     assert report.ok
-    assert report.notes == [found]
+    (found,) = report.notes
+    assert str(recwarn.pop(UserWarning).message) == found
     config = tiny_config(build, model={"head": "graph"}, training={"epochs": 1})
-    with pytest.raises(UsageError) as refused:
+    with raises(UsageError, naming=["x", "00000004", 2]) as refused:
         train(config, home=Home(tmp_path), quiet=True)
     assert refused.value.message == f"{build.path}: {found}."
     assert not (tmp_path / "runs").exists()
@@ -283,7 +283,7 @@ def test_an_evaluation_that_is_not_finite_names_its_part(build, tmp_path, monkey
         return (logits if self.training else logits * math.nan), target
 
     monkeypatch.setattr(TrainingModule, "forward", broken)
-    with pytest.raises(CheckFailed, match="nan, evaluating val"):
+    with raises(CheckFailed, naming=[math.nan, "val"]):
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 
 
@@ -297,7 +297,7 @@ def test_a_metric_that_is_not_finite_is_named_with_its_part(build, tmp_path, mon
         return metrics
 
     monkeypatch.setattr(fit_file, "compute_metrics", undefined)
-    with pytest.raises(CheckFailed, match=r"test part .*f1"):
+    with raises(CheckFailed, naming=["test", "f1"]):
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 
 
@@ -331,7 +331,7 @@ def test_one_seed_is_a_number_as_on_the_command_line(build, tmp_path):
 
 
 def test_a_negative_seed_is_refused(build, tmp_path):
-    with pytest.raises(UsageError, match=r"training\.seed .*'-1'"):
+    with raises(UsageError, naming=["training.seed", -1]):
         train(tiny_config(build), home=Home(tmp_path), seeds=[0, -1], quiet=True)
     assert not list(tmp_path.iterdir())
 
@@ -345,14 +345,13 @@ def test_a_build_without_a_test_part_is_trained(tmp_path):
 
 
 def test_wrong_or_taken_names_of_runs_are_refused(done, build, home, tmp_path):
-    with pytest.raises(UsageError, match="'three-seed1'") as caught:
+    with raises(UsageError, steps=Setting(name="three-seed1-2")):
         train(tiny_config(build), home=home, name="three-seed1", quiet=True)
-    assert caught.value.steps == [Setting(name="three-seed1-2")]
-    with pytest.raises(UsageError, match=r"'\.\./three'"):
+    with raises(UsageError, naming="../three"):
         train(tiny_config(build), home=home, name="../three", quiet=True)
-    with pytest.raises(UsageError, match="three-seed1"):
+    with raises(UsageError, naming="three-seed1"):
         find_run("three-sed1", home)
-    with pytest.raises(UsageError, match="'three'"):
+    with raises(UsageError, naming="three"):
         find_run("three", Home(tmp_path / "empty"))
 
 
@@ -456,11 +455,8 @@ def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
             return logits
 
         monkeypatch.setattr(TrainingModule, "forward", failing)
-        with pytest.raises(OutOfResources) as caught:
+        with raises(OutOfResources, naming=[where, graphs]) as caught:
             train(tiny_config(build), home=Home(tmp_path))
-        text = str(caught.value)
-        for word in (f"while {where} ", f"on {graphs} graphs, ", "nodes", "edges"):
-            assert word in text, (error, word)
         assert [step for step in caught.value.steps if isinstance(step, Setting)] == [
             Setting({"training.batch_size": 2, "training.accumulate": 4}),
             Setting({"model.checkpoint_layers": "true"}),
@@ -472,7 +468,7 @@ def test_a_batch_that_does_not_fit_names_its_size_and_remedies(
         raise RuntimeError("shapes cannot be multiplied")
 
     monkeypatch.setattr(TrainingModule, "forward", other)
-    with pytest.raises(RuntimeError, match="shapes"):
+    with raises(RuntimeError, naming="shapes"):
         train(tiny_config(build), home=Home(tmp_path), quiet=True)
 
 
@@ -483,28 +479,24 @@ def test_wrong_settings_are_refused_before_training(build, tmp_path, monkeypatch
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "wandb" else find(name)
     )
-    for section, message in (
-        ({"system": {"device": "cuda", "devices": 99}}, "99 GPUs"),
-        ({"training": {"precision": "16-mixed"}}, "cannot compute in 16-mixed"),
-        ({"training": {"precision": "tf32"}}, "cannot compute in tf32"),
-        ({"system": {"logger": "wandb"}}, "pip install wandb"),
-        (
-            {"data": {"features": "position-color"}},
-            "no set of features of clouds called 'position-color'",
-        ),
-        ({"data": {"parameters": {"k": 5}}}, "another build"),
+    for section, value in (
+        ({"system": {"device": "cuda", "devices": 99}}, 99),
+        ({"training": {"precision": "16-mixed"}}, "16-mixed"),
+        ({"training": {"precision": "tf32"}}, "tf32"),
+        ({"system": {"logger": "wandb"}}, "wandb"),
+        ({"data": {"features": "position-color"}}, "position-color"),
+        ({"data": {"parameters": {"k": 5}}}, 5),
         ({"model": {"name": "gps-kmap"}}, "gps-kmip"),
     ):
-        with pytest.raises(UsageError) as caught:
+        with raises(UsageError, naming=value):
             train(tiny_config(build, **section), home=Home(tmp_path), quiet=True)
-        assert message in str(caught.value), section
         assert not list(tmp_path.glob("runs/*/*/*")), section
     for empty in ("train", "val"):
         parts = {"train": [0, 1], "val": [2], "test": [3], empty: []}
         empty_build = learnable_build(tmp_path / empty, graphs=4, parts=parts)
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # the error says it, no warning of another line
-            with pytest.raises(UsageError, match=f"{empty} part"):
+            with raises(UsageError, naming=empty):
                 train(tiny_config(empty_build), home=Home(tmp_path / "home"), quiet=True)
         assert not (tmp_path / "home").exists()
 
@@ -565,15 +557,14 @@ def test_a_run_that_diverges_names_batch_and_step_and_keeps_its_checkpoint(
 
     monkeypatch.setattr(TrainingModule, "train_loss", spoiling)
     config = tiny_config(uneven)  # 13 graphs: batches of 3, steps of 2, 2 and 1 of them
-    with pytest.raises(CheckFailed) as caught:
-        train(config, home=Home(tmp_path), name="astray", quiet=True)
-    words = {
-        "loss": "The loss is nan, training in epoch 2, batch 3 (step 5 of the run).",
-        "gradient": "The gradient's norm is nan, training in epoch 2, batch 4 (step 5 of the run).",
-        "input": "The numbers inside the network are not finite numbers, training in epoch 2, batch 3.",
-        "weights": "The weights are not finite numbers, training in epoch 2, batch 3.",
+    named = {
+        "loss": ["loss", 2, 3, 5],
+        "gradient": ["gradient", 2, 4, 5],
+        "input": ["network", 2, 3],
+        "weights": ["weights", 2, 3],
     }
-    assert caught.value.message == words[what]
+    with raises(CheckFailed, naming=named[what]):
+        train(config, home=Home(tmp_path), name="astray", quiet=True)
     (run,) = tmp_path.glob("runs/*/*/astray")
     state = torch.load(run / LAST_CHECKPOINT, weights_only=True)
     assert state["epoch"] == 1

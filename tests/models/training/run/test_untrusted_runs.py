@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.builds.learnable import learnable_build, tiny_config
 from support.cli import kmip
+from support.raises import raises
 from support.runs.stopping import stop_at
 
 from kmip_data.builds.home import Home
@@ -63,7 +64,7 @@ def test_data_folders_named_by_a_received_run_are_not_opened(copies, theirs, tmp
         lambda: evaluate(done, home=mine),
         lambda: resume(stopped, home=mine, quiet=True),
     ):
-        with pytest.raises(UsageError, match=str(theirs.built / "clouds")):
+        with raises(UsageError, naming=theirs.built / "clouds"):
             action()
     assert evaluate(done, dataset=str(theirs.built / "clouds"), home=mine).equals_result
     copied_run = mine.runs / "clouds/gps-kmip/done"
@@ -87,7 +88,7 @@ def test_a_new_run_is_not_written_through_a_link(linked, tmp_path):
     (home.runs / linked).parent.mkdir(parents=True)
     (home.runs / linked).symlink_to(elsewhere)
     with (
-        pytest.raises(UsageError, match="link"),
+        raises(UsageError, naming=home.runs / linked),
         new_run(home, "clouds", "gps-kmip", "mine"),
     ):
         pass
@@ -205,6 +206,6 @@ def test_weights_that_are_a_pickle_run_nothing_and_no_pipe_is_waited_for(theirs,
 
     for spoil in (lambda: torch.save({"state_dict": Hostile()}, run / WEIGHTS_NAME), no_file):
         spoil()
-        with pytest.raises(DamagedInput, match=WEIGHTS_NAME):
+        with raises(DamagedInput, naming=WEIGHTS_NAME):
             evaluate(run, home=home)
     assert not canary.exists()
