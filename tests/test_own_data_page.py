@@ -277,7 +277,9 @@ def test_a_training_says_whether_weights_of_edges_are_read(folder: Path):
     Path("a/edges.csv").write_text(
         "source,target,weight\n" + "".join(f"{i},{(i + 1) % 20},{i}\n" for i in range(20))
     )
-    Path("a/nodes.csv").write_text("node,x,y\n" + "".join(f"{i},{i},{i % 2}\n" for i in range(20)))
+    Path("a/nodes.csv").write_text(
+        "node,size,y\n" + "".join(f"{i},{i},{i % 2}\n" for i in range(20))
+    )
     assert kmip("build", "graphs", "--name=a", "--archive=a", "--quiet").code == 0
     for words, unread in (
         (["gcn"], "; edge_attr is not read\n"),

@@ -105,14 +105,16 @@ class Ids:
             return None
         return Covered(rows, int((self.positions(other.distinct) >= 0).sum()))
 
-    def nearly_covers(self, other: Ids) -> bool:
-        """True if half of the rows of ``other`` have one of these ids.
-
-        Numbers have so by chance, unless the name of the column is one of ids.
-        """
+    @cached_property
+    def are_likely(self) -> bool:
+        """True for texts, and for numbers if the name of the column is one of ids."""
         is_number = pc.match_substring_regex(pc.cast(self.distinct, pa.string()), r"^[0-9.,]*$")
         is_likely = names.is_id_name(self.name) or not pc.all(is_number).as_py()
-        if not is_likely or self.are_fractions or not len(other.cells):
+        return is_likely and not self.are_fractions
+
+    def nearly_covers(self, other: Ids) -> bool:
+        """True if half of the rows of ``other`` have one of these ids, as numbers do by chance."""
+        if other.are_fractions or not len(other.cells):
             return False
         return bool((self.positions(other.cells) >= 0).mean() >= MIN_NEAR)
 

@@ -19,6 +19,7 @@ from kmip_data.arrays import I64
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.own import names
+from kmip_data.pipelines.own.headers import UNNAMED
 from kmip_data.pipelines.own.ids import (
     MIN_COVERAGE,
     Ids,
@@ -51,7 +52,7 @@ class Reading:
 
     @property
     def has_ids(self) -> bool:
-        """True if the name of the column is one of ids, or its words are in that of an end.
+        """True if the name of the column is one of ids or empty, or its words are in that of an end.
 
         Without names, the first column has the ids.
         """
@@ -59,7 +60,7 @@ class Reading:
             return self.node == self.nodes.column_names[0]
         words = {*names.words(self.node)}
         is_in_end = any(words <= {*names.words(name)} for name in self.columns)
-        return names.is_id_name(self.node) or is_in_end
+        return names.is_id_name(self.node) or self.node.startswith(UNNAMED) or is_in_end
 
     @property
     def likely_ends(self) -> Ends:
@@ -166,7 +167,8 @@ class Readings:
             likely = self.node_keys(nodes)
         for name in likely:
             ids = self.ids.of(nodes, name)
-            if 2 * len(ids.distinct) < nodes.rows and not names.is_id_name(name):
+            are_few = 2 * len(ids.distinct) < nodes.rows and not names.is_id_name(name)
+            if are_few or not ids.are_likely:
                 continue
             columns = {
                 end: len(self.ids.of(edges, end).distinct)

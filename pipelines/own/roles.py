@@ -48,7 +48,7 @@ from kmip_data.text import list_names
 _MIN_COMMON = 0.1
 #: Letters of SMILES: atoms, bonds, branches and rings.
 _ATOM = r"Cl|Br|[BCNOPSFIbcnops]|\[[^\]]*\]"
-_MOLECULES = rf"^(?:{_ATOM})(?:{_ATOM}|[-=#$:/\\.%0-9()@+])*$"
+_MOLECULES = rf"^(?:{_ATOM})[-=#(0-9]*(?:{_ATOM})(?:{_ATOM}|[-=#$:/\\.%0-9()@+])*$"
 _SIMILAR = 0.5  #: fraction of the nodes of a reading from which another one is as likely
 
 
@@ -358,7 +358,8 @@ class _RolesFinder:
                 first, second = (self.ids.of(table, name).distinct for name in pair)
                 common[pair] = int((positions_in(first, second) >= 0).sum())
         if not any(common.values()):
-            return ((columns[0], columns[1]), False) if has_two and len(self.tables) == 1 else None
+            is_pair = len(candidates) == len(table.column_names) == 2 and len(self.tables) == 1
+            return ((candidates[0], candidates[1]), False) if is_pair else None
         ends = max(common, key=lambda pair: common[pair])
         least = _MIN_COMMON * common[ends]
         is_only = sum(count >= least for count in common.values()) == 1
@@ -468,7 +469,7 @@ class _RolesFinder:
             columns = [(roles.nodes, roles.node)]
         for column, name in product(columns, self.readings.free(table)[:COMPARED_COLUMNS]):
             known, ids = self.ids.of(*column), self.ids.of(table, name)
-            if not (ids.nearly_covers(known) or known.nearly_covers(ids)):
+            if not ids.are_likely or not (ids.nearly_covers(known) or known.nearly_covers(ids)):
                 continue
             for cells, is_wrong, problem in (
                 (ids, table.is_empty(name), "is empty"),

