@@ -208,13 +208,13 @@ def _node_ids(roles: Roles) -> pa.Array | None:
 def _rows_within_graphs(graphs: Graphs, first: int, ends: list[pa.Array]) -> pa.Array | None:
     """Return the number of each node's row within its graph; ``None`` if an end is beyond its graph."""
     rows = graphs.rows("node")
-    sizes = np.array([*map(len, rows)])
+    sizes = np.bincount(graphs.codes["node"], minlength=len(rows))
     for end in ends:
         if (end.to_numpy(zero_copy_only=False) >= sizes[graphs.codes["edge"]] + first).any():
             return None
     numbers = np.empty(len(graphs.codes["node"]), np.int64)
-    for of_graph in rows:
-        numbers[of_graph] = np.arange(first, first + len(of_graph))
+    for of_graph, size in zip(rows, sizes, strict=True):
+        numbers[of_graph] = np.arange(first, first + size)
     return pa.array(numbers)
 
 

@@ -169,7 +169,7 @@ def test_both_answers_about_a_word_are_read(word, of_texts):
 
 AMBIGUOUS = ["1,234", "5,678", "2,500", "1,100"]
 ASKED = {
-    "sign with commas": ({"c": AMBIGUOUS}, ",", "decimal", ","),
+    "sign with commas": ({"c": AMBIGUOUS}, ",", "decimal", "."),
     "sign with points and semicolons": (
         {"c": [text.replace(",", ".") for text in AMBIGUOUS]}, ";", "decimal", ".",
     ),
@@ -190,7 +190,6 @@ ASKED = {
     "-1 next to another class": ({"label": ["-1.0", "1.0"] * 3}, ",", "missing", "label:none"),
     "None among classes": ({"label": ["a", "b", "None"] * 3}, ",", "missing", "label:none"),
     "seconds": ({"c": ["1700000000.5", "1700000001.5"] * 2}, ",", "ignore", "c"),
-    "NA among classes": ({"label": ["a", "b", "NA", "a"] * 3}, ",", "missing", "label:NA"),
     "- among classes": ({"label": ["a", "b", "-", "a"] * 3}, ",", "missing", "label:-"),
     "- next to +": ({"label": ["+", "-"] * 3}, ",", "missing", "label:none"),
     "third word of a split": ({"split": ["train", "test", "Validierung"] * 3}, ",", "missing", "split:none"),
