@@ -113,9 +113,7 @@ def graphs_of_tables(
             values[NODE_ID] = _stored_ids(ids, options)
         if undirected is not None:
             edge_index, values = _with_reverses(edge_index, values, undirected[rows["edge"]])
-        yield GraphRecord(
-            key=name, num_nodes=count, columns=values, edge_index=edge_index
-        )
+        yield GraphRecord(key=name, num_nodes=count, columns=values, edge_index=edge_index)
 
 
 def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Table]) -> ReadOptions:

@@ -54,7 +54,9 @@ def find_targets(
         has_fractions = facts.of(last).numbers is not None and not facts.of(last).are_whole
         if not has_fractions and not _reason_against(facts.of(last), level, graphs, options):
             answer = Setting(label=last)
-            question = f"the columns have no names, and {last!r} may be the target: {answer} or label=none"
+            question = (
+                f"the columns have no names, and {last!r} may be the target: {answer} or label=none"
+            )
     if len(candidates) > 1:
         answer = Setting(label=candidates[0])
         question = f"the target may be one of {', '.join(candidates)}"
