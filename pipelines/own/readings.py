@@ -23,7 +23,6 @@ from kmip_data.pipelines.own.ids import (
     Ids,
     IdsOfTables,
     positions_in,
-    row_numbers,
 )
 from kmip_data.pipelines.own.table import FILE, STEM, Table
 

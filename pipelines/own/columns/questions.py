@@ -132,9 +132,10 @@ def _precision(column: Candidate) -> Question | None:
         return None
     # Unix times with fractions move by much of their range.
     spread = np.ptp(column.facts.ascending[[0, -1]]) if column.facts.filled else 0
-    blocks = [numbers[i : i + _BLOCK_ROWS] for i in range(0, max(len(numbers), 1), _BLOCK_ROWS)]
-    masks = [_changed_by_float32(block, spread) for block in blocks]
-    is_infinite, is_changed = (np.concatenate(parts) for parts in zip(*masks, strict=True))
+    is_infinite, is_changed = np.zeros((2, len(numbers)), bool)
+    for i in range(0, len(numbers), _BLOCK_ROWS):
+        block = slice(i, i + _BLOCK_ROWS)
+        is_infinite[block], is_changed[block] = _changed_by_float32(numbers[block], spread)
     remedy = f"leave it out, or {Setting(rounded=column.name)}"
     if is_infinite.any():
         is_changed = is_infinite
