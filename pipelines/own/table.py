@@ -134,11 +134,11 @@ def table_of_arrays(
     for key, values in arrays.items():
         cells = _as_arrow(values)
         if pa.types.is_dictionary(cells.type):
+            typed = Table("", dict(_typed_columns(key, cells.dictionary)))
+            texts = pa.array(typed.texts(key), pa.string())
             used = np.unique(cells.indices.drop_null())
-            likely = cells.dictionary if cells.type.ordered else cells.dictionary.take(used)
-            texts = Table("", dict(_typed_columns(key, likely))).texts(key)
-            cells = cells.dictionary_decode()
-            categories[key] = tuple(texts)
+            categories[key] = (*(texts if cells.type.ordered else texts.take(used)).to_pylist(),)
+            cells = texts.take(cells.indices)
         typed = dict(_typed_columns(key, cells))
         if not typed and ignored is not None:
             ignored[key] = "lists or objects"

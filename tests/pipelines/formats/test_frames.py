@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from support.cases import steps_of
+from support.cli import kmip
 from support.own_graphs import read_files, write_files
 
 import kmip_data
-from kmip_data.errors import (
-    Command,
-    DamagedInput,
-    KmipDataError,
-    MissingExtra,
-    OutOfResources,
-    UsageError,
-)
-from kmip_data.pipelines.formats.typed_tables.arrow_tables import (
-    as_pandas,
-    is_frame,
-    with_index_columns,
-)
-from kmip_data.pipelines.formats.typed_tables.frames import read_frames
+from kmip_data.errors import DamagedInput, KmipDataError, OutOfResources, UsageError
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.own.files import read_tables
+from kmip_data.pipelines.own.ids import normal_ids
+from kmip_data.pipelines.own.table import Table
+from kmip_data.saving.frames import is_frame, table_of_frame
 
 EDGES = '{"source": "a", "target": "b", "w": 1.5}\n\n{"source": "b", "target": "c", "w": 2}\n'
 
@@ -44,18 +39,18 @@ def test_lines_of_json_are_a_table_and_blank_lines_are_counted(tmp_path: Path) -
 
 #: Files and parameters -> error, and its message and advice.
 FAULTS = [
-    ({"edges_jsonl": EDGES + "nothing\n"}, {}, DamagedInput, "line 4: not an object", "to_json"),
-    ({"edges_jsonl": EDGES + "[1, 2]\n"}, {}, DamagedInput, "line 4: not an object", "to_json"),
+    ({"edges_jsonl": EDGES + "nothing\n"}, {}, DamagedInput, "line 4: no ", "to_json"),
+    ({"edges_jsonl": EDGES + "[1, 2]\n"}, {}, DamagedInput, "line 4: no ", "to_json"),
     (
         {"edges_jsonl": EDGES + '[["source", 1], ["target", 2]]\n'},
         {},
         DamagedInput,
-        "line 4: not an object",
+        "line 4: no ",
         "to_json",
     ),
-    ({"edges_jsonl": "\n"}, {}, DamagedInput, "is empty", "a table into it"),
-    ({"edges_json": '[{"source": 1}, 2]'}, {}, DamagedInput, "not a list of objects", "to_json"),
-    ({"edges_json": '[{"source": 1},'}, {}, DamagedInput, "not a list of objects", "to_json"),
+    ({"edges_jsonl": "\n"}, {}, DamagedInput, "no list of objects", "to_json"),
+    ({"edges_json": '[{"source": 1}, 2]'}, {}, DamagedInput, "row 1: no object", "to_json"),
+    ({"edges_json": '[{"source": 1},'}, {}, DamagedInput, "line 1: no JSON", "to_json"),
     (
         {"edges_feather": b"ARROW1\0\0\0"},
         {},
@@ -119,12 +114,59 @@ def test_frames_of_any_library_are_tables(tmp_path: Path, method: str) -> None:
     # A table of another library, which offers its columns by one method.
     exported = type("Table", (), {method: staticmethod(getattr(FRAME, method))})()
     assert is_frame(exported)
-    pd.testing.assert_frame_equal(as_pandas(exported), FRAME)
     kmip_data.save(exported, tmp_path / "one")
     kmip_data.save({"edges": FRAME}, tmp_path / "two")
     first, second = (kmip_data.open(tmp_path / name)[0].to_dict() for name in ("one", "two"))
     assert first.keys() == second.keys()
     assert all((first[name] == second[name]).all() for name in first)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_frame_is_its_csv_parquet_and_json_lines(tmp_path: Path, seed: int) -> None:
+    """Random nodes, in any order, with edges between them: the same graph."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(20, 40))
+    ids = rng.permutation(count) + int(rng.integers(0, 3))
+    if seed % 3 == 0:
+        ids = np.array([f"{number:03d}" for number in ids])
+    values = {
+        "size": rng.integers(-9, 10**6, count),
+        "mass": rng.random(count),
+        "gap": np.where(rng.random(count) < 0.2, np.nan, rng.random(count)),
+        "flag": rng.random(count) < 0.5,
+        "town": rng.choice(["Ulm", "Köln", "a, b"], count),
+        "label": rng.choice(["x", "y"], count),
+    }
+    kept = [name for name in values if name == "label" or rng.random() < 0.6]
+    tables = {
+        "nodes": pd.DataFrame({"key": ids, **{name: values[name] for name in kept}}),
+        "edges": pd.DataFrame(rng.choice(ids, (3 * count, 2)), columns=["von", "nach"]).assign(
+            w=rng.random(3 * count)
+        ),
+    }
+    writers = {
+        "csv": lambda frame, path: frame.to_csv(path, index=False),
+        "parquet": lambda frame, path: frame.to_parquet(path),
+        "jsonl": lambda frame, path: frame.to_json(
+            path, orient="records", lines=True, double_precision=15
+        ),
+    }
+    builds = [kmip_data.save(tables, tmp_path / "saved")]
+    for suffix, write in writers.items():
+        folder = tmp_path / suffix
+        folder.mkdir()
+        for name, frame in tables.items():
+            write(frame, folder / f"{name}.{suffix}")
+        line = ("build", "graphs", "--name=own", f"--archive={folder}", f"--home={folder}-home")
+        assert kmip(*line, "--quiet", "--jobs=1").code == 0
+        builds.append(kmip_data.open("own", split=None, home=f"{folder}-home").build)
+    graphs = [kmip_data.open(build.path, split=None)[0].to_dict() for build in builds]
+    for build, graph in zip(builds, graphs, strict=True):
+        assert build.card.schema_ == builds[0].card.schema_
+        assert build.card.class_names == builds[0].card.class_names
+        assert graph.keys() == graphs[0].keys()
+        for name, value in graph.items():
+            np.testing.assert_array_equal(value, graphs[0][name])
 
 
 #: Categories of a column -> whether their dtype is ordered, and its features.
@@ -179,9 +221,9 @@ INDEXES = {
 def test_an_index_of_pandas_is_a_column(tmp_path: Path, case: str, ids: list[object]) -> None:
     make_index, columns = INDEXES[case]
     nodes = pd.DataFrame({"mass": [1.5, 2.5, 3.5], "kind_": list("uvu")}, index=make_index(ids))
-    got = with_index_columns(nodes, may_have_ids=True)
-    assert [*got] == [*columns, "mass", "kind_"]
-    assert [*got[columns[-1]]] == ids
+    got = table_of_frame("nodes", nodes, {}, may_have_ids=True)
+    assert got.column_names == [*columns, "mass", "kind_"]
+    assert normal_ids(got.columns[columns[-1]]).to_pylist() == ids
     # Filtered and sorted edges have an index of other numbers, which are no ends.
     edges = pd.DataFrame({"w": [9.5, 1.5, 2.5], "u": [ids[0], *ids[:2]], "v": [ids[0], *ids[1:]]})
     kmip_data.save({"nodes": nodes, "edges": edges[1:][::-1]}, tmp_path / "a", label="kind_")
@@ -194,9 +236,9 @@ def test_an_index_of_pandas_is_a_column(tmp_path: Path, case: str, ids: list[obj
 def test_an_index_that_numbers_rows_or_repeats_a_column_is_none() -> None:
     joined = pd.concat([FRAME, FRAME])
     for frame in (FRAME, joined, FRAME.set_index("source", drop=False)):
-        assert [*with_index_columns(frame, may_have_ids=True)] == [*FRAME]
+        assert table_of_frame("a", frame, {}, may_have_ids=True).column_names == [*FRAME]
     pairs = FRAME.set_index(["source", "target"])
-    assert [*with_index_columns(pairs, may_have_ids=False)] == [*FRAME]
+    assert table_of_frame("a", pairs, {}, may_have_ids=False).column_names == [*FRAME]
 
 
 def test_arrow_is_read_as_a_file_and_as_a_stream(tmp_path: Path) -> None:
@@ -211,31 +253,20 @@ def test_arrow_is_read_as_a_file_and_as_a_stream(tmp_path: Path) -> None:
     frame.to_feather(tmp_path / "c.feather")
     frame.to_parquet(tmp_path / "d.parquet")
     FRAME.drop(0).to_parquet(tmp_path / "e.parquet")  # with numbers as an index without a name
-    for path in sorted(tmp_path.iterdir()):
-        sizes: list[int] = []
-        (read,) = read_frames(path, None, lambda size, _, sizes=sizes: sizes.append(size))
-        expected = FRAME.drop(0).reset_index(drop=True) if path.stem == "e" else FRAME
-        pd.testing.assert_frame_equal(read.frame[[*FRAME]], expected, check_dtype=False)
-        assert len(read.frame.columns) == len(FRAME.columns)
-        assert sizes
     FRAME.set_axis(["p", "q"]).to_parquet(tmp_path / "f.parquet")
-    (read,) = read_frames(tmp_path / "f.parquet", None, lambda size, _: None)
-    assert read.frame["index"].tolist() == ["p", "q"]
 
+    def read(name: str, memory: int | None = None) -> Table:
+        (table,) = read_tables(
+            tmp_path, [name], ReadOptions(GraphParams(), None, memory), Notices()
+        )
+        return table
 
-def test_parquet_needs_its_extra_and_its_size_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "edges.parquet"
-    pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
-    pd.DataFrame({"source": [0, 1], "target": [1, 0]}).to_parquet(path)
-
-    def refuse(size: int, name: str) -> None:
-        raise OutOfResources(f"{name} needs {size}")
-
-    with pytest.raises(OutOfResources, match=r"edges\.parquet"):
-        read_frames(path, None, refuse)
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(MissingExtra, match="extra parquet") as caught:
-        read_frames(path, None, refuse)
-    assert caught.value.steps == [Command("pip", "install", "pyarrow")]
+    for path in sorted(tmp_path.iterdir()):
+        expected = FRAME.drop(0) if path.stem == "e" else FRAME
+        columns = {name: read(path.name).columns[name].to_pylist() for name in FRAME}
+        assert columns == expected.replace({float("nan"): None}).to_dict("list")
+        others = {*read(path.name).columns} - {*FRAME}
+        assert others == ({"index"} if path.stem == "f" else set())
+        with pytest.raises(OutOfResources, match=path.name):
+            read(path.name, 10)
+    assert read("f.parquet").columns["index"].to_pylist() == ["p", "q"]
