@@ -95,6 +95,8 @@ def read_files(
                 found[file, table.name] = table
     if problems and not found and not others:
         raise problems[0]
+    if not any(isinstance(table, TopRow) for table in found.values()):
+        options.refuse_unread({"header": "the tables name their columns"})
     named = name_columns(found, options, notices, others)
     return dict(zip(found, named, strict=True))
 
@@ -175,6 +177,8 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
     options.check_memory(_BYTES_PER_JSON_BYTE * path.stat().st_size, name)
     text = decode_text(path.read_bytes(), name, options.params.encoding)
     is_lines = path.suffix.lower() in _JSON_LINES
+    by_line = ", lines=True" if is_lines else ""
+    step = f"write it with pandas: frame.to_json({name!r}, orient='records'{by_line})"
     lines = text.split("\n")
     numbers = [number for number, line in enumerate(lines, 1) if line.strip()] if is_lines else []
     if is_lines:
@@ -184,19 +188,20 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
     except (json.JSONDecodeError, RecursionError) as error:
         line = getattr(error, "lineno", 1)
         line = [*numbers, *numbers[-1:]][line - 1] if numbers else line
-        raise DamagedInput(f"{name}, line {line}: no JSON.", found=first_problem(error)) from error
+        problem = first_problem(error)
+        raise DamagedInput(f"{name}, line {line}: no JSON.", found=problem, steps=step) from error
     if isinstance(rows, dict) and not any(isinstance(row, list) for row in rows.values()):
         rows = [
             {"id": key, **(row if isinstance(row, dict) else {"label": row})}
             for key, row in rows.items()
         ]
-    is_table = isinstance(rows, list) and rows and all(isinstance(row, dict) for row in rows)
-    if not is_table or len(numbers) not in {0, len(rows)}:
-        raise NoTable(
-            f"{name} has no list of objects, such as [{{'source': 0, 'target': 1}}].",
-            steps=f"write it with pandas: frame.to_json({name!r}, orient='records')",
-        )
+    are_objects = [isinstance(row, dict) for row in rows] if isinstance(rows, list) else []
+    if not any(are_objects) or len(numbers) not in {0, len(rows)}:
+        problem = f"{name} has no list of objects, such as [{{'source': 0, 'target': 1}}]."
+        raise NoTable(problem, steps=step)
     facts = {"row_word": "line", "lines": np.array(numbers)} if is_lines else ROWS_FROM_0
+    if not all(are_objects):
+        raise Table(name, {}, **facts).error_at(are_objects.index(False), "no object", step)
     return [table_of_rows(name, rows, options, notices.ignored, **facts)]
 
 

@@ -134,9 +134,10 @@ def table_of_arrays(
     for key, values in arrays.items():
         cells = _as_arrow(values)
         if pa.types.is_dictionary(cells.type):
-            texts = pa.array(Table("", dict(_typed_columns(key, cells.dictionary))).texts(key))
+            typed = Table("", dict(_typed_columns(key, cells.dictionary)))
+            texts = pa.array(typed.texts(key), pa.string())
             used = np.unique(cells.indices.drop_null())
-            categories[key] = tuple((texts if cells.type.ordered else texts.take(used)).to_pylist())
+            categories[key] = (*(texts if cells.type.ordered else texts.take(used)).to_pylist(),)
             cells = texts.take(cells.indices)
         typed = dict(_typed_columns(key, cells))
         if not typed and ignored is not None:
