@@ -38,10 +38,10 @@ def _open_sign(column: Candidate) -> Question | None:
     number = column.facts.open_number
     if not number:
         return None
-    # A fixed number of decimals shows the sign in all numbers, and thousands in large ones.
+    # A mark in all numbers is behind their whole part; small ones have no thousands.
     mark = "," if "," in number else "."
-    are_decimals = all_match(column.facts.cells, re.escape(mark))
-    sign = mark if are_decimals else {",": ".", ".": ","}[mark]
+    is_decimal = mark != column.table.separator and all_match(column.facts.cells, re.escape(mark))
+    sign = mark if is_decimal else {",": ".", ".": ","}[mark]
     return Question(
         f"{column.locate(column.facts.row_of(number), repr(number))}. Is its sign a decimal point or a "
         f"decimal comma? {Setting(decimal='.')} for a point, {Setting(decimal=',')} for a comma",
