@@ -99,6 +99,8 @@ def read_files(
                 found[file, table.name] = table
     if problems and not found and not others:
         raise problems[0]
+    if not any(isinstance(table, TopRow) for table in found.values()):
+        options.refuse_unread({"header": "the tables name their columns"})
     named = name_columns(found, options, notices, others)
     return dict(zip(found, named, strict=True))
 

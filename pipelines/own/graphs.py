@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +35,7 @@ class Graphs(NamedTuple):
     names: list[str]
     codes: dict[Level, I64]
 
-    def rows(self, level: Level) -> list[I64] | list[slice]:
+    def rows(self, level: Level) -> list[Any]:
         """Return the rows of each graph at one level, ascending."""
         codes = self.codes[level]
         if len(self.names) == 1 and not codes.any():  # without a copy
@@ -383,13 +383,14 @@ def _with_reverses(
     }
 
 
-def _value_of_all(edges: Table, rows: I64, values: Array, graph: str, key: str) -> Array:
+def _value_of_all(edges: Table, rows: I64 | slice, values: Array, graph: str, key: str) -> Array:
     """Return the label or part of a graph, which all its edges repeat."""
     differs = (values != values[:1]) & (values == values)  # noqa: PLR0124 -- not NaN
     differs = differs.reshape(len(values), -1).any(axis=1)
     if differs.any():
+        row = differs.argmax()
         raise edges.error_at(
-            rows[differs.argmax()],
+            row if isinstance(rows, slice) else rows[row],
             f"{key.removeprefix('graph/')} differs from the first edge of the graph {graph!r}",
             "put it into graphs.csv; edges have no labels, so a column of edges is a feature",
         )

@@ -405,11 +405,9 @@ class _RolesFinder:
                     return replace(roles, nodes=self._with_columns(nodes, table, key, ids))
         if roles.graphs is not None:
             for key in keys:
-                graph_ids = self._names_of_graphs(roles, self.ids.of(table, key))
-                if graph_ids:
-                    return replace(
-                        roles, graphs=self._with_columns(roles.graphs, table, key, graph_ids)
-                    )
+                if found := self._names_of_graphs(roles, self.ids.of(table, key)):
+                    graphs_with = self._with_columns(roles.graphs, table, key, found)
+                    return replace(roles, graphs=graphs_with)
         elif graphs:
             return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
         self._refuse_ids_with_faults(roles, table)
