@@ -188,7 +188,7 @@ ASKED = {
     "-1 next to another class": ({"label": ["-1.0", "1.0"] * 3}, ",", "missing", "label:none"),
     "None among classes": ({"label": ["a", "b", "None"] * 3}, ",", "missing", "label:none"),
     "seconds": ({"c": ["1700000000.5", "1700000001.5"] * 2}, ",", "ignore", "c"),
-    "NA among classes": ({"label": ["a", "b", "NA", "a"] * 3}, ",", "missing", "label:NA"),
+    "? among classes": ({"label": ["a", "b", "?", "a"] * 3}, ",", "missing", "label:?"),
     "y next to x": ({"x": ["1.5", "2.5", "3.5"], "y": ["0.5", "0.5", "1.5"]}, ",", "label", "none"),
     "two targets": ({"label": ["a", "b"] * 3, "class": ["c", "d"] * 3}, ",", "label", "label"),
 }  # fmt: skip
