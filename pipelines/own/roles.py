@@ -147,7 +147,7 @@ class _RolesFinder:
         likely = [*filter(self._is_complete, likely)] or likely
         rank = max(reading.rank for reading in likely)
         likeliest = [reading for reading in likely if reading.rank == rank]
-        best = max(likeliest, key=lambda reading: (reading.fraction, reading.has_rows))
+        best = max(likeliest, key=lambda reading: (reading.fraction, self._has_order(reading)))
         rivals = [
             other
             for other in likeliest
@@ -177,6 +177,14 @@ class _RolesFinder:
         key = self.ids.of(reading.nodes, reading.node)
         ends = (self.ids.of(reading.edges, name).cells for name in reading.likely_ends)
         return all((key.positions(cells) >= 0).all() for cells in ends)
+
+    def _has_order(self, reading: Reading) -> float:
+        """Order of equal readings: ids in any order, numbers of rows, and a column that counts them."""
+        if reading.has_rows:
+            return 0.5
+        ids = self.ids.of(reading.nodes, reading.node)
+        first = ids.cells[0].as_py() if ids.are_numbers else None
+        return first is None or not ids.cells.equals(row_numbers(len(ids.cells), first))
 
     def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
         """True if two tables have the same ids: columns of the same nodes."""
