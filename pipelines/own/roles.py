@@ -147,7 +147,7 @@ class _RolesFinder:
         likely = [*filter(self._is_complete, likely)] or likely
         rank = max(reading.rank for reading in likely)
         likeliest = [reading for reading in likely if reading.rank == rank]
-        best = max(likeliest, key=lambda reading: (reading.fraction, reading.has_rows))
+        best = max(likeliest, key=lambda reading: (reading.fraction, self._has_order(reading)))
         rivals = [
             other
             for other in likeliest
@@ -177,6 +177,14 @@ class _RolesFinder:
         key = self.ids.of(reading.nodes, reading.node)
         first, second = (self.ids.of(reading.edges, name).cells for name in reading.likely_ends)
         return bool(min(key.positions(first).min(), key.positions(second).min()) >= 0)
+
+    def _has_order(self, reading: Reading) -> float:
+        """Order of equal readings: ids in any order, numbers of rows, and a column that counts them."""
+        if reading.has_rows:
+            return 0.5
+        ids = self.ids.of(reading.nodes, reading.node)
+        first = ids.cells[0].as_py() if ids.are_numbers else None
+        return first is None or not ids.cells.equals(row_numbers(len(ids.cells), first))
 
     def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
         """True if two tables have the same ids: columns of the same nodes."""
@@ -405,9 +413,10 @@ class _RolesFinder:
                     return replace(roles, nodes=self._with_columns(nodes, table, key, ids))
         if roles.graphs is not None:
             for key in keys:
-                if found := self._names_of_graphs(roles, self.ids.of(table, key)):
-                    graphs_with = self._with_columns(roles.graphs, table, key, found)
-                    return replace(roles, graphs=graphs_with)
+                graph_ids = self._names_of_graphs(roles, self.ids.of(table, key))
+                if graph_ids is not None:
+                    joined = self._with_columns(roles.graphs, table, key, graph_ids)
+                    return replace(roles, graphs=joined)
         elif graphs:
             return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
         self._refuse_ids_with_faults(roles, table)

@@ -266,6 +266,8 @@ class TableFacts:
             lower = [text.lower() for text in filled.texts]
             if {*lower} <= {"true", "false"} or {*lower} <= {"yes", "no"}:
                 numbers = filled.by_row([BOOLEANS[text] for text in lower], np.nan)
+                if len(lower) > 2:  # several spellings
+                    filled = replace(filled, cells=pc.utf8_lower(filled.cells))
                 return replace(filled, numbers=numbers, are_booleans=True)
 
         # 3. Among texts, some words may be values; the user or a description says which.
