@@ -111,7 +111,8 @@ def test_a_folder_per_class_labels_clouds(tmp_path):
         *words, f"--archive={tmp_path / 'clouds'}", "--split-rule=folders", "--set=fold=2"
     )
     assert "fold 2" in message
-    message = expect_refusal(*words, "--archive", tmp_path / "clouds/a", "--set=label=folder")
+    folder = tmp_path / "clouds/a"
+    message = expect_refusal(*words, "--archive", folder, "--set=label=folder", code=4)
     assert "next: kmip-data build points" in message
 
 
