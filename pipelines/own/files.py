@@ -219,11 +219,11 @@ def join_tables(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
     occurrences = Counter(name for _, name in tables)
     for (file, name), table in tables.items():
         path = str(PurePosixPath(file).parent / name) if occurrences[name] > 1 else name
-        key = (table.has_names, *table.columns)
+        key = (table.has_names or table.separator, *table.columns)
         groups.setdefault(key, []).append((file, replace(table, name=path)))
     joined: dict[str, Table] = {}
     for (has_names, *columns), group in groups.items():
-        if len(group) >= (2 if has_names or len(columns) == 1 else 3):
+        if len(group) >= (2 if has_names is True or len(columns) == 1 else 3):
             folders = {PurePosixPath(file).parent.as_posix() for file, _ in group}
             name = ", ".join(table.name for _, table in group[:2])
             name += f" and {len(group) - 2:,} more" if len(group) > 2 else ""

@@ -49,14 +49,15 @@ def read(
     matrices = find_matrices(files_of_tables, options.params, findings.notices)
     tables = join_tables({k: t for k, t in files_of_tables.items() if k not in matrices})
     if matrices:
-        roles = roles_of_matrices(matrices, tables, options, findings)
-        tables += roles.tables.values()
+        roles = [roles_of_matrices(matrices, tables, options, findings)]
+        tables += roles[0].tables.values()
     else:
         refuse_several_folders(files)
     check_named_columns(tables, options, findings)
     if not matrices:
-        roles = find_roles(tables, options, findings)
-    yield from graphs_of_tables(roles, options, findings)
+        roles = [find_roles(tables, options, findings)]
+    del tables, files_of_tables, matrices  # which are freed once their columns are read
+    yield from graphs_of_tables(roles.pop(), options, findings)
 
 
 def check_named_columns(tables: Sequence[Table], options: ReadOptions, findings: Findings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -34,9 +35,11 @@ class Graphs(NamedTuple):
     names: list[str]
     codes: dict[Level, I64]
 
-    def rows(self, level: Level) -> list[I64]:
+    def rows(self, level: Level) -> list[I64] | list[slice]:
         """Return the rows of each graph at one level, ascending."""
         codes = self.codes[level]
+        if len(self.names) == 1 and not codes.any():  # without a copy
+            return [slice(None)]
         order = np.argsort(codes, kind="stable")
         order = order[np.searchsorted(codes[order], 0) :]  # without rows of no graph
         counts = np.bincount(codes[order], minlength=len(self.names))
@@ -51,7 +54,8 @@ def graphs_of_tables(
     tables = roles.tables
     edges, nodes = roles.edges, roles.nodes
     findings.tables.direction = _direction(roles, options)
-    if nodes is not None and roles.first_row is not None:
+    has_ids = roles.first_row is None
+    if not has_ids:
         findings.tables.numbering = "rows-from-1" if roles.first_row else "none"
 
     # 1. The columns that are no ids; all open questions are asked in one error.
@@ -83,29 +87,34 @@ def graphs_of_tables(
         index = _index_of_ends(roles, graphs, ids, ends, options, findings)
 
     # 3. Graph by graph.
+    del ends, roles, tables, nodes
+    edges = replace(edges, columns={})
     rows_by_level = {level: graphs.rows(level) for level in graphs.codes}
     place = np.empty(len(ids), np.int64)  # of each node within its graph
-    stores_ids = len(graphs.names) == 1 and roles.first_row is None
-    if len(graphs.names) > 1 and roles.first_row is None:
+    stores_ids = has_ids and len(graphs.names) == 1
+    if has_ids and len(graphs.names) > 1:
         notices.ignored["ids of nodes"] = (
             "stored only for a single graph; to use ids, copy them into another column"
         )
     for number, name in enumerate(graphs.names):
         rows = {level: rows[number] for level, rows in rows_by_level.items()}
-        place[rows["node"]] = np.arange(len(rows["node"]))
+        count = len(place[rows["node"]])
+        place[rows["node"]] = np.arange(count)
         values = {}
         for level, by_key in columns.items():
             for key, array in by_key.items():
                 values[key] = array[rows[level]]
                 if key.startswith("graph/") and level == "edge":
                     values[key] = _value_of_all(edges, rows[level], values[key], name, key)
-        edge_index = place[index[:, rows["edge"]]]
+        edge_index = index[:, rows["edge"]]
+        if count < len(place):
+            edge_index = place[edge_index]
         if stores_ids:
             values[NODE_ID] = _stored_ids(ids, options)
         if undirected is not None:
             edge_index, values = _with_reverses(edge_index, values, undirected[rows["edge"]])
         yield GraphRecord(
-            key=name, num_nodes=len(rows["node"]), columns=values, edge_index=edge_index
+            key=name, num_nodes=count, columns=values, edge_index=edge_index
         )
 
 
@@ -254,18 +263,19 @@ def _nodes_of_ends(graphs: Graphs, ends: list[pa.Array]) -> tuple[Graphs, pa.Arr
     """Return the nodes of a table of edges alone: the distinct ids of each graph, sorted."""
     if ends[0].type != ends[1].type:
         ends = [pc.cast(end, pa.string()) for end in ends]
-    both = pa.concat_arrays(ends)
-    distinct = pc.unique(both)
+    distinct = pc.unique(pa.chunked_array(ends))
     distinct = distinct.take(pc.sort_indices(distinct))
-    codes = positions_in(distinct, both)
-    keys = np.tile(graphs.codes["edge"], 2) * len(distinct) + codes
-    if len(graphs.names) == 1:
-        occurring, index = np.arange(len(distinct)), keys
-    else:
-        occurring, index = np.unique(keys, return_inverse=True)
+    occurring = np.arange(len(distinct))
+    index = np.empty((2, len(ends[0])), np.int64)
+    for end, cells in enumerate(ends):
+        index[end] = positions_in(distinct, cells)
+    if len(graphs.names) > 1:
+        keys = graphs.codes["edge"] * len(distinct) + index
+        occurring, inverse = np.unique(keys, return_inverse=True)
+        index = inverse.reshape(2, -1)
     codes_by_level = {**graphs.codes, "node": occurring // max(len(distinct), 1)}
     ids = distinct.take(pa.array(occurring % max(len(distinct), 1)))
-    return Graphs(graphs.names, codes_by_level), ids, index.reshape(2, -1)
+    return Graphs(graphs.names, codes_by_level), ids, index
 
 
 def _index_of_ends(

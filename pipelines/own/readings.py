@@ -86,7 +86,7 @@ class Reading:
             names.level_of(self.nodes.name) == "node"
         )
         is_known = bool(names.matching([self.node], known_names.NODE_ID_NAMES))
-        return tells_ends, has_words, self.has_ids, is_known, self.graph_columns == ("", "")
+        return tells_ends, has_words, self.has_ids, is_known, self.graph_columns != ("", "")
 
 
 class Readings:
@@ -174,8 +174,9 @@ class Readings:
         pairs |= {*names.end_pairs(edges.column_names)}
         if self.params.source and self.params.target:
             pairs = {(self.params.source, self.params.target)}
-        if not pairs and len(edges.column_names) == 2 and not found:
-            pairs = {tuple(edges.column_names)}
+        links = {*nodes.column_names} if nodes.has_names else set()
+        if len(edges.column_names) == 2 and not found and links.isdisjoint(edges.columns):
+            pairs = pairs or {tuple(edges.column_names)}
         for pair in pairs:
             ends = [self.ids.of(edges, name) for name in pair]
             if not all(end.are_numbers and len(end.distinct) for end in ends):

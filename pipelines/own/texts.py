@@ -256,11 +256,11 @@ def _find_separator(lines: Sequence[str], name: str) -> str:
     below = [cell for row in fitting.get(BLANKS, [])[1:] for cell in row]
     if [*fitting] == [",", BLANKS] and below and all(map(_NUMBER.fullmatch, below)):
         return BLANKS
-    if {"\t", BLANKS} <= fitting.keys():
-        by_tabs, by_blanks = (len(fitting[separator][0]) for separator in ("\t", BLANKS))
-        if 2 == by_tabs < by_blanks:
+    if {"\t", BLANKS} <= fitting.keys() and {*map(len, fitting["\t"])} == {2}:
+        weights = all(_NUMBER.fullmatch(row[1]) for row in fitting["\t"])
+        if weights and len(fitting[BLANKS][0]) > 2:
             raise DamagedInput(
-                f"{name}: a line has {by_tabs} cells between tabs, and {by_blanks} between tabs and blanks.",
+                f"{name}: a number behind a tab, and several cells with blanks between them before it.",
                 found=lines[0][:80],
                 steps="replace the blanks by tabs, or those of a name by another character",
             )

@@ -27,10 +27,12 @@ from kmip_data.pipelines.own.columns.numbers import (
 )
 from kmip_data.pipelines.own.table import Table
 
-#: Words for a missing value: always among numbers, booleans and dates, and if the user says so elsewhere.
+#: Words for a missing value.
 MISSING = frozenset(
     ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "none", "?", "-", "#N/A", "<NA>"]
 )
+#: Those of them that may be values of a column of texts; a target has no class NA.
+_MAY_BE_VALUES = {"NA", "None", "none", "?", "-"}
 BOOLEANS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 _MONTHS = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _DAYS = "(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*"
@@ -149,6 +151,11 @@ class ColumnFacts:
             return ()
         return tuple(text for text in self.texts if text in MISSING)
 
+    def of_target(self) -> ColumnFacts:
+        """Return the facts of a target: NA is no class."""
+        is_open = "NA" in self.open_words
+        return replace(self, cells=without(self.cells, ["NA"])) if is_open else self
+
     @cached_property
     def strays(self) -> tuple[str, ...]:
         """Texts without the most common notation of numbers, if most rows have numbers."""
@@ -259,10 +266,11 @@ class TableFacts:
                 numbers = filled.by_row([BOOLEANS[text] for text in lower], np.nan)
                 return replace(filled, numbers=numbers, are_booleans=True)
 
-        # 3. Among texts, the user or a description says what is missing.
+        # 3. Among texts, some words may be values; the user or a description says which.
         if values or filled.cells.null_count == cells.null_count:
             return filled
-        return replace(facts, cells=without(cells, words))
+        certain = set() if facts.are_words_given else MISSING - _MAY_BE_VALUES
+        return replace(facts, cells=without(cells, words | certain))
 
     def _of_numbers(
         self, facts: ColumnFacts, readings: Readings, missing: Collection[str]

@@ -38,10 +38,10 @@ def _open_sign(column: Candidate) -> Question | None:
     number = column.facts.open_number
     if not number:
         return None
-    # A fixed number of decimals shows the sign in all numbers, and thousands in large ones.
+    # A mark in all numbers is behind their whole part; small ones have no thousands.
     mark = "," if "," in number else "."
-    are_decimals = all_match(column.facts.cells, re.escape(mark))
-    sign = mark if are_decimals else {",": ".", ".": ","}[mark]
+    is_decimal = mark != column.table.separator and all_match(column.facts.cells, re.escape(mark))
+    sign = mark if is_decimal else {",": ".", ".": ","}[mark]
     return Question(
         f"{column.locate(column.facts.row_of(number), repr(number))}. Is its sign a decimal point or a "
         f"decimal comma? {Setting(decimal='.')} for a point, {Setting(decimal=',')} for a comma",
@@ -89,8 +89,9 @@ def _open_words(column: Candidate) -> Question | None:
     rows = int(np.isin(column.facts.as_texts(), words).sum())
     listed = " and ".join(map(repr, words))
     question = f"{column.table.name}: {column.name!r} has {listed} in {rows:,} rows"
-    is_single = column.facts.distinct - len(words) < 2
-    is_value = column.use != "label" or is_single or not {"None", "none"}.isdisjoint(words)
+    # The sign - is more likely a class next to +, and None one next to others.
+    values = {"None", "none", *(["-"] if "+" in column.facts.texts else [])}
+    is_value = column.use != "label" or not values.isdisjoint(words)
     return _missing_or(column, question, "text", words, is_value=is_value)
 
 

@@ -94,9 +94,10 @@ def read_columns(
     # 2. The role of each column, and the values that follow from it.
     values = _Values("node" if level == "node" else "graph")
     for name in names:
+        is_target = uses.get(name) == "label"
         column = Candidate(
             table=table,
-            facts=facts.of(name),
+            facts=facts.of(name).of_target() if is_target else facts.of(name),
             level=level,
             options=options,
             use=uses.get(name),

@@ -116,3 +116,38 @@ def test_users_and_films_are_not_one_kind_of_nodes(tmp_path):
     write_table(tmp_path / "ratings.csv", rows | {"stars": rng.integers(1, 6, 99)}, rng)
     with pytest.raises(DamagedInput, match="joins two kinds of nodes"):
         read_answering(tmp_path)
+
+
+def test_edges_are_no_nodes_of_other_edges_and_fit_completely(tmp_path):
+    """Two columns of the nodes lie in the names of the graphs, and two of each table in row numbers."""
+    rng = np.random.default_rng(0)
+    graphs = np.repeat(np.arange(6), 8)
+    nodes = {"person": [f"n{i}" for i in range(48)], "zone": graphs % 2, "sample": graphs}
+    u, v = rng.integers(0, 8, (2, 90)) + 8 * rng.integers(0, 6, 90)
+    edges = {"von": [f"n{i}" for i in u], "nach": [f"n{i}" for i in v], "fid": range(90)}
+    write_table(tmp_path / "nodes.csv", nodes, rng)
+    write_table(tmp_path / "targets.csv", {"id": range(6), "field": [0.5, 2, 3, 4, 5, 6]}, rng)
+    write_table(tmp_path / "z.csv", edges, rng)
+    records = read_answering(tmp_path, label=["field"])
+    assert [len(records), sum(record.edge_index.shape[1] for record in records)] == [6, 90]
+
+
+def test_a_column_that_counts_rows_may_be_ids(tmp_path):
+    (tmp_path / "nodes.csv").write_text("mass\n" + "".join(f"{i}\n" for i in range(9)))
+    (tmp_path / "z.csv").write_text("a,b\n" + "".join(f"{i},{(i + 4) % 9}\n" for i in range(9)))
+    with pytest.raises(OpenQuestions, match="'mass' of nodes.csv, or its rows from 0"):
+        [*read(tmp_path, ["nodes.csv", "z.csv"], ReadOptions(GraphParams()), Findings())]
+    (record,) = read_answering(tmp_path)
+    assert record.columns["node/node_id"].tolist() == [*range(9)]
+    (record,) = read_answering(tmp_path, node="none")
+    assert record.columns["node/x"].shape == (9, 1)
+
+
+def test_a_list_of_a_split_is_never_left_out(tmp_path):
+    """Ids with blanks look like rows of several cells."""
+    (tmp_path / "nodes.csv").write_text("id,age\n" + "".join(f"St {i},{i % 4}\n" for i in range(9)))
+    (tmp_path / "z.csv").write_text("".join(f"St {i},St {(i + 1) % 9}\n" for i in range(9)))
+    for part, ids in (("train", range(5)), ("val", (5, 6)), ("test", (7, 8))):
+        (tmp_path / f"{part}.txt").write_text("".join(f"St {i}\n" for i in ids))
+    with pytest.raises(DamagedInput, match="may list the ids of a split"):
+        read_answering(tmp_path)
