@@ -27,7 +27,7 @@ from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.find_builds import find_build
-from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
+from kmip_data.pipelines.own.files import head_of_table
 
 PAGE = ROOT / "docs" / "own-data.md"
 RULES = ROOT / "docs" / "own-data-rules.md"

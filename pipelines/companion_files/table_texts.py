@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import csv
 
 from kmip_data.errors import OutOfResources
 from kmip_data.pipelines.companion_files.legends import LEGEND_SUFFIXES, MAX_BYTES, legend_of_text
-from kmip_data.pipelines.formats.file_heads import WORKBOOK_SUFFIXES, decompressed_head, is_gzip
-from kmip_data.pipelines.formats.typed_tables import SHEET_MARK
-from kmip_data.pipelines.formats.typed_tables.arrow_tables import ARROW_SUFFIXES
-from kmip_data.pipelines.formats.typed_tables.frames import is_frame_file, read_frames
-from kmip_data.text import human_bytes
+from kmip_data.pipelines.datasets.graphs.findings import Notices
+from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
+from kmip_data.pipelines.formats.file_heads import decompressed_head
+from kmip_data.pipelines.formats.graph_texts.json_graphs import is_json_table
+from kmip_data.pipelines.own.files import READERS, TYPED_SUFFIXES
+from kmip_data.pipelines.own.headers import TopRow
 
-COMPANION_SUFFIXES = (".json", *LEGEND_SUFFIXES, *WORKBOOK_SUFFIXES, *ARROW_SUFFIXES)
+COMPANION_SUFFIXES = (".json", *LEGEND_SUFFIXES, *TYPED_SUFFIXES)
 _LOCK_PREFIX = "~$"  #: begins the name of a file that Excel writes next to an open workbook
 _MAX_MEMORY = 2**32  #: for reading a workbook or a frame
 
@@ -61,20 +67,20 @@ def texts_of_file(path: Path, name: str) -> Iterator[TableText]:
     if path.name.startswith(_LOCK_PREFIX):
         return
     title = path.name.partition(".")[0]
-    if is_gzip(path) or not is_frame_file(path.name, decompressed_head(path)):
+    suffix = path.suffix.lower()
+    is_json = suffix == ".json" and is_json_table(decompressed_head(path))
+    if suffix not in TYPED_SUFFIXES and not is_json:
         yield TableText(name, title, path)
         return
-    for frame in read_frames(path, _MAX_MEMORY, _check_memory):
-        _, mark, sheet = frame.name.partition(SHEET_MARK)
-        csv = frame.frame.to_csv(index=False).encode()
-        yield TableText(name + mark + sheet, f"{title} {sheet}", path, csv)
-
-
-def _check_memory(needed: int, name: str) -> None:
-    """Raise ``OutOfResources`` for a table that is too large to describe items."""
-    if needed > _MAX_MEMORY:
-        raise OutOfResources(
-            f"{name} needs at least {human_bytes(needed)} of memory, and {human_bytes(_MAX_MEMORY)} are "
-            "allowed.",
-            steps="save its columns about the files as a table of their own",
-        )
+    options = ReadOptions(GraphParams(), memory=_MAX_MEMORY)
+    try:
+        tables = READERS[suffix](path, name, options, Notices())
+    except OutOfResources as error:
+        error.steps = ["save its columns about the files as a table of their own"]
+        raise
+    for table in tables:
+        named = table.named(has_names=True) if isinstance(table, TopRow) else table
+        text = BytesIO()
+        csv.write_csv(pa.table(named.columns), text)
+        sheet = named.name.removeprefix(name)
+        yield TableText(named.name, f"{title} {sheet.lstrip(', ')}", path, text.getvalue())

@@ -3,54 +3,35 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import pandas as pd
 from pandas.api.types import infer_dtype
 
-from kmip_data.arrays import Array
-from kmip_data.files.path_errors import require_disk_space
 from kmip_data.pipelines.formats.delimited import BLANKS, MIXED, Text, row_blocks
-from kmip_data.runtime.memory import MIN_MAPPED_BYTES, mapped_copy, return_free_heap
+from kmip_data.runtime.memory import MIN_MAPPED_BYTES, return_free_heap
 
 _BLOCK_BYTES = 2**22  #: bytes of rows that are parsed together
 _MIN_ROWS_PER_BLOCK = 100  #: for tables of many columns, each of which is joined from its blocks
 _TO_BLANKS = bytes.maketrans(b"\t;,", b"   ")
-_BYTES_PER_CELL = 8  #: memory of a number, and of a reference to a string
-_BYTES_PER_STRING = 64  #: memory of a short string
 _MAX_EXACT_FLOAT = 2**53  #: largest float64 below which all integers are exact
 
 
-def parse_rows(
-    data: Text,
-    separator: str,
-    *,
-    folder: Path | None = None,
-    check_memory: Callable[[int], None] = lambda _: None,
-    **options: Any,
-) -> pd.DataFrame:
+def parse_rows(data: Text, separator: str, **options: Any) -> pd.DataFrame:
     """Parse rows into columns numbered from 0, with further ``options`` of pandas.
 
-    The columns are those that pandas infers from the whole text. Large columns of numbers are
-    mapped to files in ``folder``, so that they can be paged out. ``check_memory`` is called with the
-    bytes that are needed so far.
+    The columns are those that pandas infers from the whole text.
     """
     if len(data) <= _BLOCK_BYTES:
         return next(_parse_blocks(data, separator, options), pd.DataFrame())
 
     # 1. Typed parts of each column.
     parts: dict[Hashable, list[pd.Series]] = {}
-    needed = 0
     for block in _parse_blocks(data, separator, options):
         for column, values in block.items():
             # A copy, because columns of one dtype may be views of one array.
             parts.setdefault(column, []).append(values.copy(deep=True))
-            needed += _BYTES_PER_CELL * len(values)
-            if values.dtype.kind == "O":  # equal strings of a block are one object
-                needed += _BYTES_PER_STRING * values.nunique()
-        check_memory(needed)
 
     # 2. Their common dtypes.
     columns: dict[Hashable, pd.Series] = {}
@@ -60,23 +41,10 @@ def parse_rows(
             joined = _parse_column(
                 data, separator, column, as_text=joined == "text", options=options
             )
-        if joined.dtype.kind != "O":
-            joined = pd.Series(paged_copy(joined.to_numpy(), folder), copy=False)
         columns[column] = joined
     if len(data) > MIN_MAPPED_BYTES:
         return_free_heap()  # blocks leave holes
     return pd.DataFrame(columns, copy=False)
-
-
-def paged_copy(values: Array, folder: Path | None) -> Array:
-    """Copy a large array (n, …) of numbers to a mapped file in ``folder``, if it is given.
-
-    Texts are returned unchanged. Raises ``OutOfResources`` if the disk cannot hold the copy.
-    """
-    if folder is None or values.dtype == object:
-        return values
-    require_disk_space(folder, values.nbytes, "A copy of the columns")
-    return mapped_copy(values, folder)
 
 
 def _parse_blocks(data: Text, separator: str, options: Mapping[str, Any]) -> Iterator[pd.DataFrame]:

@@ -37,18 +37,10 @@ _EXPONENT = r"(?:[eE][+-]?\d+)?"
 _NUMBER = re.compile(
     rf"(?=[+-]?[.,]?\d)[+-]?(?:\d{{1,3}}(?:[{_THOUSANDS_SEPARATORS}]\d{{3}})+|\d*)(?:[.,]\d*)?{_EXPONENT}"
 )
-#: Integer part of such a number; no group begins with 0.
-_INTEGER_PART = re.compile(rf"[+-]?(?:[1-9]\d{{0,2}}(?:[{_THOUSANDS_SEPARATORS}]\d{{3}})+|\d*)")
 #: Whole number; programs write 57.0 if other numbers of a column are missing.
 _PLAIN = re.compile(rf"[+-]?\d+(?:\.0)?{_EXPONENT}")
-_FRACTION = re.compile(rf"(\d*)({_EXPONENT})")
 #: Number whose only point or comma may be either sign: three digits follow, and no 0 leads.
 _AMBIGUOUS = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")
-#: Number behind a sign of a currency, or before a word, which a blank separates if it is one letter.
-_WITH_UNIT = re.compile(
-    r"(?P<sign>[+-]?)(?:(?P<currency>[€$£¥₹])\s*)?(?P<number>[\d.,](?:.*\d[.,]?)?)"
-    r"(?(currency)|\s*(?P<unit>(?<=\s)[^\W\d]|[^\w\s.,'+-]|[^\d\s.,'+-]\S+))"
-)
 
 
 def is_written_number(text: str) -> bool:
@@ -92,26 +84,3 @@ def agreed_decimal_sign(signs_of_columns: Iterable[set[DecimalSign]]) -> Decimal
     signs: set[DecimalSign] = set()
     signs.update(*signs_of_columns)
     return signs.pop() if len(signs) == 1 else None
-
-
-def normalize_number(number: str, decimal: str) -> str | None:
-    """Drop separators of thousands and use a decimal point; ``None`` if the sign does not fit."""
-    if _PLAIN.fullmatch(number):
-        return number
-    integer_part, _, rest = number.partition(decimal)
-    fraction = _FRACTION.fullmatch(rest)
-    if not _INTEGER_PART.fullmatch(integer_part) or fraction is None:
-        return None
-    digits = re.sub(f"[{_THOUSANDS_SEPARATORS}]", "", integer_part)
-    return f"{digits}.{rest}" if rest else digits
-
-
-def split_unit(text: str) -> tuple[str, str]:
-    """Return the number and the unit of a text such as ``190 km/h``, ``12%`` or ``€ 5``.
-
-    The unit is empty if there is none. A letter is one only behind a blank: ``5m`` may be a name.
-    """
-    match = _WITH_UNIT.fullmatch(text)
-    if match is None or is_written_number(text) or not is_written_number(match["number"]):
-        return text, ""
-    return match["sign"] + match["number"], match["currency"] or match["unit"] or ""

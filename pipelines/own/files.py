@@ -7,7 +7,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,7 +21,12 @@ from kmip_data.errors import DamagedInput
 from kmip_data.files.small_files import InflateError, first_problem, open_gzip
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.formats.file_heads import is_gzip
+from kmip_data.pipelines.formats.file_heads import (
+    WORKBOOK_SUFFIXES,
+    decompressed_head,
+    is_gzip,
+    is_workbook,
+)
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
 from kmip_data.pipelines.own.table import (
@@ -32,13 +37,14 @@ from kmip_data.pipelines.own.table import (
     table_of_rows,
 )
 from kmip_data.pipelines.own.texts import read_text
-from kmip_data.pipelines.own.workbooks import read_workbook
+from kmip_data.pipelines.own.workbooks import names_in_workbook, read_workbook
+from kmip_data.text import list_names
 
 _BYTES_PER_JSON_BYTE = 16  #: peak memory of parsing, measured with 200,000 edges of two numbers
 _BLOCK_BYTES = 2**20
 _ARROW_MAGIC = b"ARROW1"  #: begins a file, and not a stream
 _PARQUET = (".parquet", ".pq")
-_TEXTS = (".csv", ".tsv", ".tab", ".txt", ".edges")
+_ARROW = (".arrow", ".feather", ".ipc")
 _JSON_LINES = (".jsonl", ".ndjson")
 #: Facts of a table whose rows messages number from 0.
 ROWS_FROM_0: Any = {"row_word": "row", "lines": 0}
@@ -147,15 +153,20 @@ def _arrow_table(path: Path, name: str, options: ReadOptions) -> pa.Table:
     size = 0
     batches = []
     with pa.memory_map(str(path)) as file:
-        is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
-        file.seek(0)
-        reader = ipc.open_file(file) if is_file else ipc.open_stream(file)
+        reader = _open_arrow(file)
+        is_file = isinstance(reader, ipc.RecordBatchFileReader)
         numbers = range(reader.num_record_batches) if is_file else ()
         for batch in map(reader.get_batch, numbers) if is_file else reader:
             size += batch.nbytes
             options.check_memory(2 * size, name)
             batches.append(batch)
         return pa.Table.from_batches(batches, reader.schema)
+
+
+def _open_arrow(file: pa.NativeFile) -> Any:
+    is_file = file.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+    file.seek(0)
+    return ipc.open_file(file) if is_file else ipc.open_stream(file)
 
 
 def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) -> Sequence[Table]:
@@ -194,19 +205,38 @@ def _read_json(path: Path, name: str, options: ReadOptions, notices: Notices) ->
     return [table_of_rows(name, rows, options, notices.ignored, **facts)]
 
 
+def head_of_table(path: Path, memory: int | None) -> bytes:
+    """Return the first bytes of a file, decompressed; of a typed table, the names of its columns."""
+    names: Sequence[str] = ()
+    with suppress(OSError, ValueError, pa.ArrowException):  # damage, which its reader names
+        if is_workbook(path.name):
+            names = names_in_workbook(path, memory)
+        elif path.suffix.lower() in _PARQUET:
+            names = parquet.read_schema(path).names
+        elif path.suffix.lower() in _ARROW:
+            with pa.memory_map(str(path)) as file:
+                names = _open_arrow(file).schema.names
+        else:
+            return decompressed_head(path)
+    return ",".join(names).encode()
+
+
 #: Suffix -> reader; a file with any other is read as a text.
 READERS: dict[str, Reader] = {
-    **dict.fromkeys((*_PARQUET, ".arrow", ".feather", ".ipc"), _read_arrow),
+    **dict.fromkeys((*_PARQUET, *_ARROW), _read_arrow),
     **dict.fromkeys((*_JSON_LINES, ".json"), _read_json),
-    **dict.fromkeys((".xlsx", ".xlsm", ".xlsb", ".xls", ".ods"), read_workbook),
-    **dict.fromkeys(_TEXTS, read_text),
+    **dict.fromkeys(WORKBOOK_SUFFIXES, read_workbook),
+    **dict.fromkeys((".csv", ".tsv", ".tab", ".txt", ".edges"), read_text),
 }
+
+
+#: Suffixes of tables whose cells have types, and which no other format has.
+TYPED_SUFFIXES = (*_PARQUET, *_ARROW, *_JSON_LINES, *WORKBOOK_SUFFIXES)
 
 
 def is_typed(name: str) -> bool:
     """True for the name of a table whose cells have types, and which no other format has."""
-    suffix = Path(name.lower().removesuffix(".gz")).suffix
-    return suffix in READERS.keys() - {*_TEXTS, ".json"}
+    return name.lower().removesuffix(".gz").endswith(TYPED_SUFFIXES)
 
 
 # 2. Tables of several files.
@@ -223,6 +253,15 @@ def join_tables(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
         groups.setdefault(key, []).append((file, replace(table, name=path)))
     joined: dict[str, Table] = {}
     for (has_names, *columns), group in groups.items():
+        stems = [
+            (Path(file.removesuffix(".gz")).with_suffix(""), table.name.partition(", ")[2])
+            for file, table in group
+        ]
+        if len({*stems}) < len(stems):
+            raise DamagedInput(
+                f"{list_names([table.name for _, table in group], 200)} have one name and the same columns.",
+                steps="leave one of them out",
+            )
         if len(group) >= (2 if has_names is True or len(columns) == 1 else 3):
             folders = {PurePosixPath(file).parent.as_posix() for file, _ in group}
             name = ", ".join(table.name for _, table in group[:2])

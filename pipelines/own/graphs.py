@@ -113,9 +113,7 @@ def graphs_of_tables(
             values[NODE_ID] = _stored_ids(ids, options)
         if undirected is not None:
             edge_index, values = _with_reverses(edge_index, values, undirected[rows["edge"]])
-        yield GraphRecord(
-            key=name, num_nodes=count, columns=values, edge_index=edge_index
-        )
+        yield GraphRecord(key=name, num_nodes=count, columns=values, edge_index=edge_index)
 
 
 def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Table]) -> ReadOptions:
@@ -183,11 +181,13 @@ def _direction(roles: Roles, options: ReadOptions) -> Direction | None:
 
 
 def _ids(roles: Roles, table: Table, name: str) -> pa.Array:
-    """Return the ids in a column; refuse empty cells."""
+    """Return the ids in a column; refuse missing ones."""
     cells = roles.ids.of(table, name).cells
     if cells.null_count:
-        row = int(table.is_empty(name).argmax())
-        raise table.error_at(row, f"{name!r} is empty", "fill in the id, or remove the line")
+        row = int(cells.is_null().to_numpy(zero_copy_only=False).argmax())
+        text = table.columns[name][row].as_py()
+        problem = f"{name!r} is {'empty' if text is None else repr(text)}"
+        raise table.error_at(row, problem, "fill in the id, or remove the line")
     return cells
 
 

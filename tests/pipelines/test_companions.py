@@ -175,7 +175,7 @@ def test_each_sheet_of_a_workbook_is_used_or_ignored(tmp_path):
         pd.DataFrame({"a": [1.5], "b": [2.5]}).to_excel(book, sheet_name="sums", index=False)
     files = [*CLOUDS, "t.xlsx", "~$t.xlsx"]
     companions = find_companions(tmp_path, files, [*CLOUDS], CloudOptions())
-    assert companions.ignored == {"t.xlsx, sheet sums": NO_TABLE, "~$t.xlsx": NO_TABLE}
+    assert companions.ignored == {"t.xlsx, sums": NO_TABLE, "~$t.xlsx": NO_TABLE}
     assert companions.find_column(["kind"]).by_item["3.txt"] == "b"
     pd.DataFrame({"file": [3, 3, 4], "kind": [*"aba"]}).to_csv(tmp_path / "t.csv", index=False)
     (reason,) = find_companions(tmp_path, ["t.csv"], [*CLOUDS], CloudOptions()).ignored.values()

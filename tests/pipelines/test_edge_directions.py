@@ -13,10 +13,7 @@ from support.own_graphs import number_folders, read_files
 
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs import edge_directions
-from kmip_data.pipelines.datasets.graphs.tables.known_columns import (
-    in_direction,
-    names_give_direction,
-)
+from kmip_data.pipelines.own.names import in_direction, tells_direction
 
 
 def test_edges_that_go_one_way_are_a_warning(tmp_path):
@@ -182,14 +179,14 @@ def test_words_of_names_say_where_an_edge_begins(spelling):
         glued = spelling is not str and "payerAccount" in pair
         ends = tuple(map(str if glued else spelling, pair))
         assert in_direction(*ends) == in_direction(*ends[::-1]) == ends
-        assert names_give_direction(*ends)
+        assert tells_direction(*ends)
 
 
 def test_other_names_keep_their_order():
     pairs = [tuple(pair.split(",")) for pair in re.split(r"\s{2,}", _OTHER_ENDS.strip())]
     for pair in [*pairs, *(pair[::-1] for pair in pairs)]:
         assert in_direction(*pair) == pair
-        assert not names_give_direction(*pair)
+        assert not tells_direction(*pair)
 
 
 def test_the_summary_has_the_direction_and_the_options_that_swap_it(tmp_path):

@@ -26,8 +26,6 @@ from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.format.writer import SkippedRecord
 from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.datasets.graphs import inference
-from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.datasets.graphs.tables.read_table import read_text_file
 
 
 def test_tables_of_edges_nodes_and_graphs_are_read(tmp_path):
@@ -97,17 +95,6 @@ def test_ids_of_nodes_and_graphs_are_texts_where_one_is(tmp_path):
     assert [record.edge_index.tolist() for record in records] == [[[1], [0]], [[0], [0]]]
     loop = write_files(tmp_path / "u", edges_csv="source,target\n7,7.0\n", nodes_csv="node\n7\n")
     assert read_folder(loop)[1][0].edge_index.tolist() == [[0], [0]]
-
-
-def test_ids_are_looked_at_across_the_blocks_of_a_file(tmp_path):
-    """Numbers that are cut at the end of a block are no others; a zero behind it is seen."""
-    options = ReadOptions(PIPELINE.Params())
-    for shift in range(8):
-        text = b"1" * (2**20 - shift) + b",1000,2\n"
-        path = write_files(tmp_path / f"{shift}", edges_csv=text) / "edges.csv"
-        assert read_text_file(path, options) == (text, False)
-        path.write_bytes(text.replace(b",1000", b",0100"))
-        assert read_text_file(path, options)[1]
 
 
 def test_one_long_id_takes_the_memory_of_one(tmp_path):

@@ -15,8 +15,6 @@ from support.own_graphs import number_folders, parse_remedy, read_files, write_f
 
 from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.pipelines import known_names
-from kmip_data.pipelines.datasets.graphs.tables import table as table_module
-from kmip_data.pipelines.datasets.graphs.tables.table import Table
 
 PATH = {(0, 1), (1, 2), (2, 3)}
 
@@ -665,50 +663,6 @@ def test_rows_of_several_graphs_without_ids_are_numbered_from_0_or_1(tmp_path):
         read_files(folder)
     got = read_files(folder, **parse_remedy(caught.value))
     assert [record.edge_index.tolist() for record in got.records] == [[[0], [1]], [[0], [2]]]
-
-
-def test_wide_tables_are_parsed_a_bounded_number_of_times(tmp_path, monkeypatch):
-    """Reading is linear in cells: passes over the text do not grow with the columns."""
-    passes = []
-    parse = pd.read_csv
-
-    def count_passes(source, **options):
-        passes.append(options.get("usecols"))
-        return parse(source, **options)
-
-    monkeypatch.setattr(pd, "read_csv", count_passes)
-    counts = []
-    for columns in (5, 80):
-        names = [f"c{number}" for number in range(columns)]
-        frame = pd.DataFrame([[text] * columns for text in "abc"], columns=names)
-        folder = write_files(
-            tmp_path / str(columns),
-            nodes_csv=frame.to_csv(index_label="id"),
-            edges_csv="source,target\n0,1\n1,2\n",
-        )
-        passes.clear()
-        got = read_files(folder)
-        assert sum("names or free text" in line for line in got.files["ignored"]) == columns
-        counts.append(len(passes))
-    assert counts[0] == counts[1]
-
-
-def test_columns_parsed_together_are_those_parsed_alone(monkeypatch):
-    rng = np.random.default_rng(0)
-    words = ["1", "01", " 2", "x", "2.50", "-0", "+3", "9223372036854775808"]
-    frame = pd.DataFrame({f"c{number}": rng.choice(words, 7) for number in range(9)})
-    text = frame.to_csv(index=False, header=False).encode()
-
-    def columns_of(cells: int) -> list[list[object]]:
-        monkeypatch.setattr(table_module, "_MAX_PARSED_CELLS", cells)
-        table = Table("a.csv", frame, text=text, separator=",")
-        return [table.as_written(name).tolist() for name in rng.permutation(frame.columns)]
-
-    order = rng.bit_generator.state
-    alone = columns_of(1)
-    for cells in (14, 21, 1_000):
-        rng.bit_generator.state = order
-        assert columns_of(cells) == alone
 
 
 #: Matrix of a path -> edges by position of the names.

@@ -25,8 +25,8 @@ from kmip_data.pipelines.datasets.graphs.readers import (
     torch_files,
     tudataset_files,
 )
-from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
 from kmip_data.pipelines.own import format as own_tables
+from kmip_data.pipelines.own.files import head_of_table
 
 #: Formats in the order in which they are tried; the first that recognises the files reads them.
 FORMATS = (

@@ -32,7 +32,7 @@ MISSING = frozenset(
     ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "none", "?", "-", "#N/A", "<NA>"]
 )
 #: Those of them that may be values of a column of texts; a target has no class NA.
-_MAY_BE_VALUES = {"NA", "None", "none", "?", "-"}
+MAY_BE_VALUES = {"NA", "None", "none", "?", "-"}
 BOOLEANS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 _MONTHS = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _DAYS = "(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*"
@@ -269,7 +269,7 @@ class TableFacts:
         # 3. Among texts, some words may be values; the user or a description says which.
         if values or filled.cells.null_count == cells.null_count:
             return filled
-        certain = set() if facts.are_words_given else MISSING - _MAY_BE_VALUES
+        certain = set() if facts.are_words_given else MISSING - MAY_BE_VALUES
         return replace(facts, cells=without(cells, words | certain))
 
     def _of_numbers(

@@ -207,7 +207,8 @@ def _ask_about_signs(table: Table, values: _Values, options: ReadOptions, notice
     """Ask about numbers with another decimal sign than is given, or than most columns of a table have."""
     signs = values.signs
     notices.decimal_signs |= signs.keys()
-    main = options.params.decimal or max(SIGNS, key=lambda sign: len(signs.get(sign, ())))
+    most_common = max(SIGNS, key=lambda sign: len(signs.get(sign, ())))
+    main = options.params.decimal or most_common
     for sign in signs.keys() - {main}:
         if options.described is not None and not options.params.decimal:
             continue

@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from support.own_graphs import read_files, write_files
 
-from kmip_data.errors import OutOfResources
-from kmip_data.pipelines.datasets.graphs.tables import read_table
 from kmip_data.pipelines.formats import delimited, typed_rows
 from kmip_data.pipelines.formats.delimited import count_cells, row_blocks
 from kmip_data.pipelines.formats.typed_rows import parse_rows
@@ -25,7 +22,6 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(delimited, "_BLOCK_BYTES", 24)
     monkeypatch.setattr(typed_rows, "_BLOCK_BYTES", 24)
     monkeypatch.setattr(typed_rows, "_MIN_ROWS_PER_BLOCK", 1)
-    monkeypatch.setattr(read_table, "_MIN_MAPPED_BYTES", 1)
     monkeypatch.setattr(memory, "MIN_MAPPED_BYTES", 1)
 
 
@@ -42,11 +38,11 @@ def table(seed):
     return "".join(",".join(row) + "\n" for row in zip(*columns, strict=True)).encode()
 
 
-def test_blocks_have_the_columns_of_the_whole(small_blocks, tmp_path):
+def test_blocks_have_the_columns_of_the_whole(small_blocks):
     for seed in range(20):
         data = table(seed)
         assert b"".join(row_blocks(data)) == data
-        joined = parse_rows(memoryview(data), ",", folder=tmp_path)
+        joined = parse_rows(memoryview(data), ",")
         whole = typed_rows._parse(data, ",", {})
         # Next to 2⁶³, pandas reads an empty cell as an empty text.
         texts = [name for name in whole if whole[name].dtype.kind == "O"]
@@ -58,38 +54,3 @@ def test_blocks_have_the_columns_of_the_whole(small_blocks, tmp_path):
             texts, typed_rows._parse(data, ",", {"dtype": str, "na_values": [], "usecols": [2]})
         )
         assert (count_cells(data, ",") == 4).all()
-
-
-def test_a_mapped_file_gives_the_same_graph(small_blocks, tmp_path, monkeypatch):
-    text = "source,target,kind\n" + "".join(f"{i},{i * 7 % 40},{'ab'[i % 2]}\n" for i in range(40))
-    texts = [
-        text,
-        text.replace("b\n", "größer\n"),
-        f"# made here\n{text},,\n,,\n",
-        f"sep=,\n{text}",
-    ]
-    for number, data in enumerate(texts):
-        folder = write_files(tmp_path / f"{number}", edges_csv=data)
-        (mapped,) = read_files(folder).records
-        with monkeypatch.context() as context:
-            context.setattr(read_table, "_MIN_MAPPED_BYTES", 2**30)
-            (read,) = read_files(folder).records
-        np.testing.assert_array_equal(mapped.edge_index, read.edge_index)
-        np.testing.assert_array_equal(
-            mapped.columns["edge/edge_attr"], read.columns["edge/edge_attr"]
-        )
-        assert mapped.num_edges == 40
-
-
-def test_memory_is_checked_block_by_block(small_blocks):
-    needed = []
-    parse_rows(b"1,word\n" * 100, ",", check_memory=needed.append)
-    assert needed == sorted(needed)
-    numbers = 2 * 8 * 100
-    assert numbers < needed[-1] < numbers + 64 * 100  # equal words of a block are one
-
-    def refuse(size):
-        raise OutOfResources(f"{size}")
-
-    with pytest.raises(OutOfResources):
-        parse_rows(b"1,2\n" * 100, ",", check_memory=refuse)

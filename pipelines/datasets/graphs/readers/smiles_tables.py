@@ -107,6 +107,8 @@ def _table_of_molecules(tables: Sequence[Table], params: GraphParams, notices: N
     name = params.smiles.lower()
     with_smiles = [table for table in tables if name in map(str.lower, table.column_names)]
     chosen = (with_smiles or tables)[0]
+    if with_smiles:
+        notices.questions.clear()  # about the names of other sheets
     for table in tables:
         if table is not chosen:
             notices.ignored[table.name] = "another sheet has the molecules"
