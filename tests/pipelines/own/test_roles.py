@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from support.cases import check_each
 
-from kmip_data.errors import OpenQuestions, joined_setting
+from kmip_data.errors import DamagedInput, OpenQuestions, joined_setting
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
