@@ -302,3 +302,8 @@ class Readings:
                     columns[end] = len(np.unique(codes))
             if len(columns) > 1:
                 yield Reading(edges, nodes, name, columns, link)
+
+
+def agrees(pair: Ends, given: Ends) -> bool:
+    """True if a pair of ends has the given ones, which are empty if none is given."""
+    return all(not name or name == end for name, end in zip(given, pair, strict=True))
