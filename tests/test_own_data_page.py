@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 import scipy.io
 import torch
-from kmip_data.pipelines.formats.typed_tables.frames import head_of_table
 from support.cli import kmip
 from support.pages import write_friends
 from support.shared import ROOT, shared_data
@@ -28,6 +27,7 @@ from kmip_data.pipelines.datasets.graphs import file_formats
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.find_builds import find_build
+from kmip_data.pipelines.own.files import head_of_table
 
 PAGE = ROOT / "docs" / "own-data.md"
 RULES = ROOT / "docs" / "own-data-rules.md"
@@ -277,7 +277,9 @@ def test_a_training_says_whether_weights_of_edges_are_read(folder: Path):
     Path("a/edges.csv").write_text(
         "source,target,weight\n" + "".join(f"{i},{(i + 1) % 20},{i}\n" for i in range(20))
     )
-    Path("a/nodes.csv").write_text("node,x,y\n" + "".join(f"{i},{i},{i % 2}\n" for i in range(20)))
+    Path("a/nodes.csv").write_text(
+        "node,size,y\n" + "".join(f"{i},{i},{i % 2}\n" for i in range(20))
+    )
     assert kmip("build", "graphs", "--name=a", "--archive=a", "--quiet").code == 0
     for words, unread in (
         (["gcn"], "; edge_attr is not read\n"),

@@ -23,6 +23,7 @@ _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that are no key or
 MIN_COVERAGE = 0.95  #: fraction of rows from which a column lies in another; the others are errors
 MIN_NEAR = 0.5  #: fraction of rows from which a column that fits no other is one with errors
 _NUMBER = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE]\+?[0-9]+)?$"
+_DECIMAL = r"^[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?$"
 _YEARS = (1_800, 2_100)
 
 
@@ -71,7 +72,14 @@ class Ids:
     @cached_property
     def are_fractions(self) -> bool:
         """True if the cells are numbers of which one has a fraction: no ids."""
-        return pa.types.is_floating(self.table.columns[self.name].type) and not self.are_numbers
+        cells = self.table.columns[self.name]
+        if self.are_numbers or not pa.types.is_string(cells.type):
+            return pa.types.is_floating(cells.type) and not self.are_numbers
+        parts = (cells[:_SAMPLED_ROWS], cells)
+        are_numbers = all(
+            pc.all(pc.match_substring_regex(part, _DECIMAL)).as_py() for part in parts
+        )
+        return are_numbers and bool(pc.any(pc.match_substring_regex(cells, "[.,]")).as_py())
 
     @cached_property
     def are_years(self) -> bool:
@@ -97,14 +105,16 @@ class Ids:
             return None
         return Covered(rows, int((self.positions(other.distinct) >= 0).sum()))
 
-    def nearly_covers(self, other: Ids) -> bool:
-        """True if half of the rows of ``other`` have one of these ids.
-
-        Numbers have so by chance, unless the name of the column is one of ids.
-        """
+    @cached_property
+    def are_likely(self) -> bool:
+        """True for texts, and for numbers if the name of the column is one of ids."""
         is_number = pc.match_substring_regex(pc.cast(self.distinct, pa.string()), r"^[0-9.,]*$")
         is_likely = names.is_id_name(self.name) or not pc.all(is_number).as_py()
-        if not is_likely or self.are_fractions or not len(other.cells):
+        return is_likely and not self.are_fractions
+
+    def nearly_covers(self, other: Ids) -> bool:
+        """True if half of the rows of ``other`` have one of these ids, as numbers do by chance."""
+        if other.are_fractions or not len(other.cells):
             return False
         return bool((self.positions(other.cells) >= 0).mean() >= MIN_NEAR)
 

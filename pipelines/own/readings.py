@@ -19,6 +19,7 @@ from kmip_data.arrays import I64
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.own import names
+from kmip_data.pipelines.own.headers import UNNAMED
 from kmip_data.pipelines.own.ids import (
     MIN_COVERAGE,
     Ids,
@@ -51,7 +52,7 @@ class Reading:
 
     @property
     def has_ids(self) -> bool:
-        """True if the name of the column is one of ids, or its words are in that of an end.
+        """True if the name of the column is one of ids or empty, or its words are in that of an end.
 
         Without names, the first column has the ids.
         """
@@ -59,7 +60,7 @@ class Reading:
             return self.node == self.nodes.column_names[0]
         words = {*names.words(self.node)}
         is_in_end = any(words <= {*names.words(name)} for name in self.columns)
-        return names.is_id_name(self.node) or is_in_end
+        return names.is_id_name(self.node) or self.node.startswith(UNNAMED) or is_in_end
 
     @property
     def likely_ends(self) -> Ends:
@@ -102,6 +103,7 @@ class Readings:
 
     def __iter__(self) -> Iterator[Reading]:
         given = {self.params.source, self.params.target} - {""}
+        are_numbered = self.params.node in (ROWS_FROM_0, ROWS_FROM_1)
         for nodes in self.tables:
             keys = self.node_keys(nodes)
             for edges in self.tables:
@@ -110,12 +112,14 @@ class Readings:
                     continue
                 found = [*self._readings_of_keys(edges, nodes, keys)]
                 rows = [*self._readings_of_rows(edges, nodes, found)]
+                if are_numbered:
+                    found = []
                 if any(reading.has_ids for reading in found):
                     rows = []
                 if not found:
                     within = [*self._readings_within_graphs(edges, nodes)]
                     linked = [r for r in within if r.graph_columns[0] == r.graph_columns[1]]
-                    if not within:
+                    if not within and not are_numbered:
                         found = [*self._near_readings(edges, nodes)]
                     if any(reading.has_ids for reading in found):
                         rows = []
@@ -142,7 +146,7 @@ class Readings:
 
     def node_keys(self, nodes: Table) -> list[str]:
         """Return the columns that may have the ids of the nodes: the given one, or all keys but targets."""
-        if self.params.node:
+        if self.params.node not in ("", ROWS_FROM_0, ROWS_FROM_1):
             return [self.params.node] if self.params.node in nodes.columns else []
         targets = names.matching(nodes.column_names, {*known_names.TABLE_LABELS} - {"label"})
         return [name for name in self.keys(nodes) if name not in targets]
@@ -163,7 +167,8 @@ class Readings:
             likely = self.node_keys(nodes)
         for name in likely:
             ids = self.ids.of(nodes, name)
-            if 2 * len(ids.distinct) < nodes.rows and not names.is_id_name(name):
+            are_few = 2 * len(ids.distinct) < nodes.rows and not names.is_id_name(name)
+            if are_few or not ids.are_likely:
                 continue
             columns = {
                 end: len(self.ids.of(edges, end).distinct)

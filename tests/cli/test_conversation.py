@@ -62,7 +62,7 @@ PIXELS = {
 }
 #: Recipe, files, and part of the question.
 QUESTIONS = {
-    "-1 of nodes": ("graphs", nodes_with(-1, 0, 1, 0), "a class or a missing label"),
+    "-1 of nodes": ("graphs", nodes_with(-1, 0, 1, 0), "'label' is -1"),
     "NA": (
         "graphs",
         nodes_with(0, 1, 1, 0) | {"nodes.csv": NODES.replace("-1", "0")},
@@ -120,7 +120,7 @@ QUESTIONS = {
     "node rows": (
         "graphs",
         {"nodes.csv": "age,size\n3,1.5\n4,2.5\n1,0.5\n", "edges.csv": "source,target\n1,2\n2,1\n"},
-        "the numbers of the rows from",
+        "rows from 1",
     ),
     "names": ("points", clouds(["a.txt"], "0 1 2\n"), "may be names or a point"),
     "decimal sign": (
@@ -245,8 +245,8 @@ def typed(monkeypatch, text: str) -> None:
 @pytest.mark.parametrize(
     ("answers", "options"),
     [
-        ("\n\n", "--set missing=none --set missing=-1"),
-        ("missing=NA\n--set task=regression\n", "--set missing=NA --set task=regression"),
+        ("\n\n", "--set missing=label:-1 --set missing=land:none"),
+        ("task=regression\n--set missing=NA\n", "--set task=regression --set missing=NA"),
     ],
     ids=["likeliest", "own"],
 )
@@ -255,7 +255,7 @@ def test_answers_make_the_line_that_builds(files, monkeypatch, answers, options)
     refusal = expect_refusal(*line, code=4)
     typed(monkeypatch, answers)
     outcome = expect_success(*line)
-    for question in ("a class or a missing label", "text or a missing value"):
+    for question in ("'label' is -1", "'land' has 'NA'"):
         assert question in refusal
         assert question in outcome.err
     assert f"kmip-data build graphs --name own --archive {files} {options}\n" in outcome.err

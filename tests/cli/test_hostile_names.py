@@ -65,9 +65,10 @@ def build(folder: Path, *options: object) -> Outcome:
 
 def file_name(folder: Path, name: str) -> Outcome:
     """Name of the file of the nodes, of which an edge has none."""
-    write_tables(folder, people(), target="p99")
+    write_tables(folder, people(), target=["p1"] * 11 + ["p99"])
     # A folder takes no file whose name cannot be printed.
-    (folder / "nodes.csv").rename(folder / f"nodes {one_line(name)[:99]}.csv")
+    printable = "".join(filter(str.isprintable, name)).replace("\\", "")
+    (folder / "nodes.csv").rename(folder / f"nodes {one_line(printable)[:99]}.csv")
     return build(folder)
 
 
