@@ -46,7 +46,7 @@ from kmip_data.text import list_names, nearest_names
 COMPANION_SUFFIXES = tuple(READERS)
 NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
 _HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
-_SAMPLED_ROWS = 100  #: first rows of a column, which show whether it names items
+_SAMPLED_ROWS = 100  #: first rows, which show whether a column names items, or a text has points
 _MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of items
 _MIN_POINTS = 0.1  #: fraction of rows with two numbers in a cloud
 _LOCK_PREFIX = "~$"  #: begins the name of a file that Excel writes next to an open workbook
@@ -193,10 +193,10 @@ def _words_of_head(path: Path) -> list[list[str]]:
     """Return the words in the first lines of a text; nothing for binary data."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-    lines = [] if b"\0" in head else map(str.strip, head.decode("latin-1").splitlines())
+    lines = [] if b"\0" in head else head.decode("latin-1").splitlines()[:_SAMPLED_ROWS]
     return [
         [word.strip("\"'") for word in re.split(r"[\s;,|]+", line)]
-        for line in lines
+        for line in map(str.strip, lines)
         if line and not line.startswith(("#", "%", "//"))
     ]
 
