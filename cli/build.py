@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,11 @@ from kmip_data.cli.shared.build_own_data import (
     build_in_temporary_home,
     build_own_data,
 )
-from kmip_data.cli.shared.build_summary import summary_of_build, target_candidates
+from kmip_data.cli.shared.build_summary import (
+    steps_after_build,
+    summary_of_build,
+    target_candidates,
+)
 from kmip_data.cli.shared.dataset_options import DatasetCommand, DatasetParameters
 from kmip_data.cli.shared.options import (
     dask_option,
@@ -212,21 +215,21 @@ def _print_dry_run(
         if describe is not None:
             _write_description(build, describe, step)
         columns = format_table(description.titles, description.table_rows())
-        summary = summary_of_build(build, split, parameters, is_kept=False)
+        summary = summary_of_build(build, split, is_kept=False)
         facts = {**_build_facts(build, split), "path": None}
         is_described = describe is not None or "like" in parameters.source
         has_target = is_described or build.card.schema_.y_column is not None
         if not has_target and "label" not in parameters.records and target_candidates(build.card):
-            step += " --set label=COLUMN"
-    print_result(facts, f"{columns}\n\n{summary}\n\nNext: {step}")
+            step = Command("", *step.words, "--set", "label=COLUMN")
+    print_result(facts, f"{columns}\n\n{summary}\n", steps=[step])
 
 
-def _write_description(build: Build, path: Path, command: str) -> None:
+def _write_description(build: Build, path: Path, command: Command) -> None:
     """Write the description of a build as TOML, with the command that builds with it."""
     from kmip_data.files.atomic_writes import write_output
     from kmip_data.pipelines.described_parameters import description_of_build
 
-    write_output(path, description_of_build(build.card).to_toml(command).encode())
+    write_output(path, description_of_build(build.card).to_toml(str(command)).encode())
 
 
 def _print_warnings(build: Build, name: str) -> None:
@@ -283,9 +286,10 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
         return
     nodes = card.counts["nodes"]
     if nodes > max_nodes:
+        command = Command("kmip-data preview", build.path)
         print_status(
             f"No picture was drawn: {nodes:,} nodes are more than {max_nodes:,};"
-            f" it may take a while: kmip-data preview {shlex.quote(str(build.path))}",
+            f" it may take a while: {command}",
             quiet=quiet,
         )
         return
@@ -301,7 +305,8 @@ def _add_picture(build: Build, home: Home, *, quiet: bool) -> None:
 
 
 def _print_build(build: Build, split: str, parameters: DatasetParameters) -> None:
-    print_result(_build_facts(build, split), summary_of_build(build, split, parameters))
+    steps = steps_after_build(build, split, parameters)
+    print_result(_build_facts(build, split), summary_of_build(build, split), steps=steps)
 
 
 def _build_facts(build: Build, split: str) -> dict[str, Any]:

@@ -13,8 +13,8 @@ import click
 
 from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import json_option
-from kmip_data.cli.shared.output import Json, format_table, print_result, wants_json
-from kmip_data.errors import MissingExtra, SourceUnavailable
+from kmip_data.cli.shared.output import Json, completed, format_table, print_result, wants_json
+from kmip_data.errors import Command, MissingExtra, SourceUnavailable
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -107,8 +107,8 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
         last = f"Open {page}"
     except (MissingExtra, SourceUnavailable) as error:  # raised by the first step
         click.echo(error.message)
-        steps = "; ".join(map(str, error.steps))
-        last = f"The map of the city: {steps}; then kmip-data demo again."
+        steps = "; ".join(map(str, [*error.steps, completed(Command("kmip-data demo"))]))
+        last = f"The map of the city: {steps}"
 
     # 3. Time forward passes of k-MIP and full attention on the CPU.
     click.echo("\nk-MIP attention, exact, against full attention: one head, 10 channels, k = 10.")

@@ -10,7 +10,7 @@ import click
 
 from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
-from kmip_data.cli.shared.output import Json, format_facts, print_result
+from kmip_data.cli.shared.output import Json, completed, format_facts, print_result
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
@@ -32,15 +32,18 @@ def command(files: Sequence[str], home: Home) -> None:
     text = []
     for file in files:
         digests, known_files = identify(file, home)
-        results.append({"file": file, "digests": digests, "known": list(map(asdict, known_files))})
+        known: list[Json] = []
+        results.append({"file": file, "digests": digests, "known": known})
         if not known_files:
             text.append(f"{file}: no known file has its SHA-256 {digests['SHA-256']}.")
-        for known in known_files:
-            text.append(f"{file}: {known.name} of {known.dataset}")
+        for found in known_files:
+            command = completed(found.command)
+            known.append(asdict(found) | {"command": command.words})
+            text.append(f"{file}: {found.name} of {found.dataset}")
             facts = [
-                ("version", known.version),
-                ("digest", known.publisher),
-                ("use", known.command),
+                ("version", found.version),
+                ("digest", found.publisher),
+                ("use", command),
             ]
             text.append(format_facts(facts, indent=4))
     print_result({"files": results}, *text)

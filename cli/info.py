@@ -16,6 +16,7 @@ from kmip_data.cli.shared.options import plugin_option, read_only_options
 from kmip_data.cli.shared.output import (
     Json,
     build_as_json,
+    completed,
     format_facts,
     format_table,
     print_result,
@@ -23,6 +24,7 @@ from kmip_data.cli.shared.output import (
 )
 from kmip_data.cli.shared.printed_tables import builds_table
 from kmip_data.cli.shared.targets import BUILD, find_selected_build
+from kmip_data.errors import Command
 from kmip_data.text import PARAMETER_OPTIONS, human_bytes, list_names, one_line
 
 if TYPE_CHECKING:
@@ -81,12 +83,13 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
     from kmip_data.models.training.config.presets import models_with_preset
 
     manifest = load_manifest(name)
-    command = f"kmip-data build {name}"
+    words = [name]
     # Builds of a recipe are named by the user; their cards name the recipe as manifest.
     card_field = "dataset"
     if manifest.recipe:
-        command += " --name NAME"
+        words += ["--name", "NAME"]
         card_field = "manifest"
+    command = completed(Command("kmip-data build", *words))
     builds = [build for build in list_builds(home) if getattr(build.card, card_field) == name]
     presets = models_with_preset(name)
     result = {
@@ -135,7 +138,7 @@ def _dataset_as_json_and_text(name: str, home: Home) -> tuple[Json, str]:
                 size = human_bytes(mirror.bytes) if mirror.bytes else ""
                 lines = [f"  {mirror.address}", size, mirror.note]
                 text.append("\n    ".join(filter(None, lines)))
-        text.append(f"  or a local copy: kmip-data build {name} --archive PATH")
+        text.append(f"  or a local copy: {command} --archive PATH")
 
     # 3. Parameters, notes, citation and existing builds.
     parameters = format_table(["of build", "default", "what"], _parameter_rows(manifest), indent=2)

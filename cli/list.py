@@ -14,6 +14,7 @@ from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import Json, build_as_json, format_table, print_result
 from kmip_data.cli.shared.printed_tables import builds_table
+from kmip_data.errors import Command
 from kmip_data.text import count_with_noun, human_bytes, timestamp
 
 if TYPE_CHECKING:
@@ -63,12 +64,12 @@ def command(all_datasets: bool, home: Home) -> None:
 
     # 2. Format them as text.
     text = []
+    steps = [Command("kmip-data list --all")]
     if builds:
         text.append(f"Builds in {home.built}\n{builds_table(builds)}")
     else:
-        text.append(
-            f"No builds in {home.built} yet: kmip-data build long-range (needs no download)"
-        )
+        text.append(f"No builds in {home.built} yet; long-range needs no download")
+        steps.append(Command("kmip-data build long-range"))
     damage = "has a card that is damaged or of a newer version"
     text += [f"unreadable: {path} {damage}" for path in unreadable]
     for entry in unfinished:
@@ -77,14 +78,13 @@ def command(all_datasets: bool, home: Home) -> None:
             shards = f"{entry.finished} of {count_with_noun(entry.shards, 'shard')}"
         text.append(f"unfinished: {entry.path} has {shards}")
     if runs:
+        steps.append(Command("kmip-data runs"))
         rows = [
             [run["run"], human_bytes(run["bytes"]), run["begun"][:10]] for run in runs[:MAX_RUNS]
         ]
         text.append(f"\nRuns, the newest first\n{format_table(['run', 'disk', 'begun'], rows)}")
-        hidden = (
-            f"{count_with_noun(len(runs) - MAX_RUNS, 'run')} more; " if len(runs) > MAX_RUNS else ""
-        )
-        text.append(f"{hidden}states and results: kmip-data runs")
+        if len(runs) > MAX_RUNS:
+            text.append(f"{count_with_noun(len(runs) - MAX_RUNS, 'run')} more")
     text.append(f"\n{home.path}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
     other_folders = [
         [name, kind, human_bytes(size)]
@@ -97,10 +97,9 @@ def command(all_datasets: bool, home: Home) -> None:
     # 3. With --all, list the datasets instead.
     if all_datasets:
         result["datasets"], lines = _datasets_as_json_and_text()
-        text = [lines, "\nLicenses and sources: kmip-data info NAME; your builds: kmip-data list"]
-    else:
-        text.append("\nDatasets to build: kmip-data list --all")
-    print_result(result, *text)
+        text = [lines]
+        steps = [Command("kmip-data info NAME"), Command("kmip-data list")]
+    print_result(result, *text, "", steps=steps)
 
 
 def _run_facts(home: Home) -> list[Json]:

@@ -13,7 +13,6 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -25,7 +24,6 @@ from kmip_data.cli.shared.command_line_errors import PROGRAM, error_for_user
 from kmip_data.cli.shared.completed_steps import TypedLine
 from kmip_data.cli.shared.conversation import ask, can_ask
 from kmip_data.cli.shared.output import JSON_PRINTED_META_KEY, filtered_output
-from kmip_data.cli.shared.printed_commands import complete_printed_commands
 from kmip_data.errors import Command, joined_setting
 from kmip_data.runtime import compiling
 from kmip_data.runtime.current_folder import ignore_current_folder
@@ -93,8 +91,8 @@ class LazyGroup(Group):
     """Group of all commands: NAME is the ``command`` of the module ``kmip_data.cli.NAME``, imported on use."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the line, and keep its words for ``typed_words``."""
-        ctx.obj = tuple(args)
+        """Parse the line, and keep it for ``typed_words`` and to complete commands."""
+        ctx.obj = TypedLine(args, PROGRAM, self)
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -193,10 +191,7 @@ def run_command_line(args: list[str]) -> int:
         return shell_complete(
             root, {}, PROGRAM, COMPLETION_VARIABLE, os.environ[COMPLETION_VARIABLE]
         )
-    complete_commands = partial(
-        complete_printed_commands, words=tuple(args), root=root, program=PROGRAM
-    )
-    with filtered_output(complete_commands), _restored_plugin_variable():
+    with filtered_output(), _restored_plugin_variable():
         return _run_and_handle_errors(args)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import long_running_options, path_option
 from kmip_data.cli.shared.output import print_result, push_as_json
+from kmip_data.errors import Command
 from kmip_data.text import count_with_noun, human_bytes
 
 if TYPE_CHECKING:
@@ -49,10 +49,8 @@ def command(
     state = "already complete" if pulled.was_complete else "verified"
     content = f"{index.kind}: {count_with_noun(len(files), 'file')}, {size}, {state}"
     text = [f"{pulled.path}  {content}", f"digest  {index.computed_digest}"]
-    folder = shlex.quote(str(pulled.path))
-    step = f"evaluate {folder} --dataset NAME"
+    step = Command("kmip-data evaluate {} --dataset NAME", pulled.path)
     if pulled.card is not None:
         text.append(str(pulled.card.license.get("notice") or "The license is not stated."))
-        step = f"info {folder}"
-    text.append(f"Next: kmip-data {step}")
-    print_result(result, *text)
+        step = Command("kmip-data info", pulled.path)
+    print_result(result, *text, steps=[step])

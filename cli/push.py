@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,12 +67,11 @@ def command(
         f"{where}  {index.kind} {index.name}: {content}",
         f"digest  {index.computed_digest}",
     ]
+    steps = [Command("kmip-data pull", where)]
     if folder := Remote(address).folder:
         lines.append(f"Saved into the folder {folder}")
         if _HUB_REPOSITORY.fullmatch(address):
             kind = "datasets/" if index.kind == "build" else ""
             path = source if isinstance(source, Path) else source.path
-            push = Command("kmip-data push", path, f"hf://{kind}{address}")
-            lines.append(f"To push to the Hugging Face hub: {push}")
-    lines.append(f"Next: kmip-data pull {shlex.quote(where)}")
-    print_result(result, *lines)
+            steps.insert(0, Command("kmip-data push", path, f"hf://{kind}{address}"))
+    print_result(result, *lines, steps=steps)

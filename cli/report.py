@@ -16,8 +16,8 @@ from kmip_data.cli.shared.options import (
     path_option,
     plugin_option,
 )
-from kmip_data.cli.shared.output import check_output_path, rows_as_csv
-from kmip_data.cli.shared.printed_tables import next_line_for_best_run, report_text
+from kmip_data.cli.shared.output import check_output_path, completed, rows_as_csv
+from kmip_data.cli.shared.printed_tables import command_for_best_run, report_text
 from kmip_data.cli.shared.targets import SWEEP_OR_RUN
 from kmip_data.errors import Command, Setting, Step, UsageError
 from kmip_data.runtime.progress import print_status
@@ -102,7 +102,7 @@ def command(
     elif output_format == "csv":
         text = rows_as_csv(rows).decode()
     elif output_format == "text":
-        text = f"{report_text(tables)}\n{next_line_for_best_run(tables)}\n"
+        text = f"{report_text(tables)}\nNext: {completed(command_for_best_run(tables))}\n"
     else:
         # A LaTeX page is narrower than a screen.
         sheets = [results_sheet(results, narrow=output_format == "latex") for results in tables]

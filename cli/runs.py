@@ -10,6 +10,7 @@ from kmip_data.cli.shared.command_classes import ClickCommand
 from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import print_result
 from kmip_data.cli.shared.printed_tables import runs_table
+from kmip_data.errors import Command
 from kmip_data.format.card import SAMPLE_NOTE
 
 if TYPE_CHECKING:
@@ -29,12 +30,10 @@ def command(home: Home) -> None:
     from kmip_data.models.training.run.run_status import list_runs
 
     runs = list_runs(home)
-    text = (
-        f"No runs yet in {home.runs}\n"
-        f"Next: kmip-data train NAME, with a name of kmip-data list --all"
-    )
+    text = f"No runs yet in {home.runs}"
+    steps = [] if runs else [Command("kmip-data train NAME"), Command("kmip-data list --all")]
     if runs:
         text = runs_table(runs)
         if any(run.sample for run in runs):
             text += f"\n\n{SAMPLE_NOTE}"
-    print_result({"home": home.path, "runs": [run.as_json() for run in runs]}, text)
+    print_result({"home": home.path, "runs": [run.as_json() for run in runs]}, text, steps=steps)

@@ -257,8 +257,8 @@ def _print_plan(
         for (dataset, model), change in best_on_val(planned_runs).items():
             result["chosen"].append({"dataset": dataset, "model": model, "change": change})
             text.append(f"Best on val: {change} of {model} on {dataset}")
-    text += _next_step_lines(plan, has_results=bool(result["results"]), dry_run=dry_run)
-    print_result(result, *text)
+    steps = _next_steps(plan, has_results=bool(result["results"]), dry_run=dry_run)
+    print_result(result, *text, steps=steps)
 
     if failed and not (dry_run or status):
         message = f"{len(failed)} of {count_with_noun(len(planned_runs), 'run')} failed: {failed[0].reason}"
@@ -266,12 +266,10 @@ def _print_plan(
         raise CheckFailed(message, left=left, steps=["try them again", SAME_AGAIN])
 
 
-def _next_step_lines(plan: SweepPlan, *, has_results: bool, dry_run: bool) -> list[str]:
-    """Return the line with the next command, if there is one."""
+def _next_steps(plan: SweepPlan, *, has_results: bool, dry_run: bool) -> list[Command]:
+    """Return the next command, if there is one."""
     if dry_run:
-        words = [word for word in typed_words() if word != "--dry-run"]
-        return [f"Next: {Command('kmip-data', *words)}"]
+        return [Command("kmip-data", *(word for word in typed_words() if word != "--dry-run"))]
     if not has_results:
         return []
-    step = Command("kmip-data report {} --output", plan.name, f"{plan.name}.html")
-    return [f"Next: {step}"]
+    return [Command("kmip-data report {} --output", plan.name, f"{plan.name}.html")]

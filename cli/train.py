@@ -240,7 +240,7 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
     from kmip_data.columns.column_roles import column_roles_on_card
     from kmip_data.models.training.config.overrides import read_config
     from kmip_data.models.training.run.find_runs import build_of_result
-    from kmip_data.models.training.run.run_folder import CONFIG_NAME, home_option
+    from kmip_data.models.training.run.run_folder import CONFIG_NAME, run_option_text
 
     run = summary.runs[0]
     home = Home(run.parents[3])
@@ -252,19 +252,18 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
 
         line = line_to_try(summary.runs, summary.results, build)
         paragraphs.append(f"{summary.reference_sentence}{line}\n")
-    paragraphs.append(f"Next: {_command_for_first_run('explore', summary)}")
     steps = []
     name = "NAME"
     if build is not None and column_roles_on_card(build.card.statistics):
         name = unused_name("new", home)
         steps.append(
             f"kmip-data build graphs --name {name} --archive FILE "
-            f"--like {shlex.quote(summary.results[0].dataset)}{home_option(run)}"
+            f"--like {shlex.quote(summary.results[0].dataset)}{run_option_text(run)}"
         )
     # A training adds the encodings that its network reads; a prediction never changes a build.
     if encodings := read_config(run / CONFIG_NAME).model.encodings:
         names = " ".join(encoding.name for encoding in encodings)
-        steps.append(f"kmip-data encode {name} {names}{home_option(run)}")
+        steps.append(f"kmip-data encode {name} {names}{run_option_text(run)}")
     steps.append(f"{_command_for_first_run('predict', summary)} --dataset {name}")
     paragraphs.append(f"On new data, with or without labels: {'; then: '.join(steps)}")
     data = summary.to_dict()
@@ -273,7 +272,7 @@ def _print_summary(summary: RunSummary, row: ShippedResult | None) -> None:
 
         data["reproduced"], compared = check_reproduced(row, summary)
         paragraphs.insert(0, f"{compared}\n")
-    print_result(data, *paragraphs)
+    print_result(data, *paragraphs, steps=[_command_for_first_run("explore", summary)])
 
 
 def _settings_of_row(row: ShippedResult, stop_after: int | None) -> ConfigurationOptions:
@@ -328,16 +327,12 @@ def _result_facts(summary: RunSummary) -> list[tuple[str, object]]:
     ]
 
 
-def _command_for_first_run(name: str, summary: RunSummary) -> str:
+def _command_for_first_run(name: str, summary: RunSummary) -> Command:
     """Return the command ``name`` for the first run, with its home and plugins."""
-    from kmip_data.models.training.run.run_folder import home_option, short_run_name
+    from kmip_data.models.training.run.run_folder import run_options, short_run_name
 
     run = summary.runs[0]
-    command = f"kmip-data {name} {shlex.quote(short_run_name(run))}{home_option(run)}"
-    # Opening a run never imports code, so the command names the plugins.
-    for plugin in summary.results[0].config.get("plugins") or ():
-        command += f" --plugin {shlex.quote(plugin['source'])}"
-    return command
+    return Command("kmip-data", name, short_run_name(run), *run_options(run))
 
 
 def _prepare_data(config: RunConfig, name: str | None, options: Json) -> None:

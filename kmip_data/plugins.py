@@ -79,7 +79,7 @@ def load(source: str | os.PathLike[str]) -> Plugin:
     plugin = _loaded.get(key) or _import_and_register(key, is_file=is_file)
 
     # Pass it on to child processes.
-    inherited = [*_sources_in_environment(), key]
+    inherited = [*sources_in_environment(), key]
     os.environ[PLUGINS_VARIABLE] = os.pathsep.join(dict.fromkeys(inherited))
     return plugin
 
@@ -103,11 +103,12 @@ def _import_and_register(key: str, *, is_file: bool) -> Plugin:
 
 def load_plugins_in_environment() -> None:
     """Import the files and packages in ``KMIP_DATA_PLUGINS``, separated as in ``PATH``."""
-    for source in _sources_in_environment():
+    for source in sources_in_environment():
         load(source)
 
 
-def _sources_in_environment() -> list[str]:
+def sources_in_environment() -> list[str]:
+    """Return the files and packages of the plugins that this process and its children import."""
     return list(filter(None, os.environ.get(PLUGINS_VARIABLE, "").split(os.pathsep)))
 
 
@@ -117,7 +118,7 @@ def fault_of_plugin(error: BaseException, *sources: str) -> UsageError | None:
     Without ``sources``, it may be any plugin in the environment, which workers inherit.
     """
     modules = set()
-    for source in sources or _sources_in_environment():
+    for source in sources or sources_in_environment():
         points = _points_of_package(source)
         modules |= {point.module.partition(".")[0] for point in points} or {Path(source).stem}
     for frame, line in reversed([*traceback.walk_tb(error.__traceback__)]):

@@ -112,7 +112,7 @@ def build_command_after_dry_run(
     home: Home,
     *,
     description: Path | None,
-) -> str:
+) -> Command:
     """Return the command that builds the user's data after a dry run.
 
     With a ``description`` file, the parameters that it contains are left out.
@@ -139,7 +139,7 @@ def build_command_after_dry_run(
             words += [f"--{option}", folder]
     if "--home" in typed_options():
         words += ["--home", home.path]
-    return str(Command("kmip-data build {} --name", recipe, name, *words, *option_words(options)))
+    return Command("kmip-data build {} --name", recipe, name, *words, *option_words(options))
 
 
 def one_archive_steps(recipe: str, name: str) -> list[Step]:

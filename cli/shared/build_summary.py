@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import shlex
 from typing import TYPE_CHECKING
 
 from kmip_data.cli.shared.output import format_facts, format_table
-from kmip_data.errors import UsageError
+from kmip_data.errors import Command, UsageError
 from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.targets import require_trainable, target_column, target_type_of
 from kmip_data.text import list_names, option_words
@@ -20,13 +19,8 @@ if TYPE_CHECKING:
     from kmip_data.format.card import Card
 
 
-def summary_of_build(
-    build: Build, split: str, parameters: DatasetParameters, *, is_kept: bool = True
-) -> str:
-    """Return the facts and the split of a build, and for a kept build its path and the next command.
-
-    ``parameters`` were given on the command line; the next command repeats them if necessary.
-    """
+def summary_of_build(build: Build, split: str, *, is_kept: bool = True) -> str:
+    """Return the facts and the split of a build, and the path of a kept build."""
     card = build.card
     path, *facts = facts_of_build(build, split)
     facts += [("split", split), ("", card.splits[split].note)]
@@ -38,8 +32,7 @@ def summary_of_build(
     if target_column(card.schema_) is None:
         parts = ""  # a build without targets is only for predictions
     facts = [path, *facts, ("other builds", _note_on_other_builds(build))]
-    step = _next_step(build, split, parameters)
-    return f"{card.heading}\n{format_facts(facts, indent=2)}\n{parts}\nNext: kmip-data {step}"
+    return f"{card.heading}\n{format_facts(facts, indent=2)}\n{parts}"
 
 
 def facts_of_build(build: Build, split: str) -> list[tuple[str, object]]:
@@ -53,29 +46,29 @@ def facts_of_build(build: Build, split: str) -> list[tuple[str, object]]:
     return facts
 
 
-def _next_step(build: Build, split: str, parameters: DatasetParameters) -> str:
-    """Return the command after a build, without ``kmip-data``."""
+def steps_after_build(build: Build, split: str, parameters: DatasetParameters) -> list[Command]:
+    """Return the commands after a build, which repeat the typed ``parameters`` if necessary."""
     card = build.card
-    selection = _selecting_argument(build, parameters)
+    selection = _selecting_words(build, parameters)
+    preview = Command("kmip-data preview", *selection)
     if not _is_shipped(card) and card.schema_.y_column is None:
-        predict = f"kmip-data predict {_compatible_run_argument(build)} --dataset {selection}"
-        return f"preview {selection}; to predict: {predict}"
+        run = _compatible_run_argument(build)
+        return [preview, Command("kmip-data predict {} --dataset {}", run, *selection)]
     has_empty_part = any(
         part != "test" and not counts.nodes for part, counts in card.splits[split].ordered_parts()
     )
     if has_empty_part or not _has_targets(build, features=False):
-        return f"preview {selection}"
+        return [preview]
 
-    step = f"train {selection}"
     if split != card.default_split:
-        step += f" {shlex.join(option_words(card.splits[split].parameters, 'data.split.'))}"
+        selection += option_words(card.splits[split].parameters, "data.split.")
     if not _has_targets(build):
         from kmip_data.models.training.config.presets import preset_owner
 
         # Presets replace missing features themselves.
         if preset_owner(card.dataset, card) is None:
-            step += " --set data.features=degree-profile"
-    return step
+            selection += ["--set", "data.features=degree-profile"]
+    return [Command("kmip-data train", *selection)]
 
 
 def _compatible_run_argument(build: Build) -> str:
@@ -88,7 +81,7 @@ def _compatible_run_argument(build: Build) -> str:
     if build.path.parent != home.built:  # built by --output
         home = Home.locate()
     run = find_compatible_run(build, home)
-    return "RUN" if run is None else shlex.quote(short_run_name(run))
+    return "RUN" if run is None else short_run_name(run)
 
 
 def _is_shipped(card: Card) -> bool:
@@ -185,20 +178,20 @@ def _file_digests(card: Card) -> set[str]:
     return {receipt.sha256 for receipt in card.receipts} or {card.content_digest}
 
 
-def _selecting_argument(build: Build, parameters: DatasetParameters) -> str:
-    """Return the argument that selects a build: its dataset and options if unambiguous, else its folder."""
+def _selecting_words(build: Build, parameters: DatasetParameters) -> list[str]:
+    """Return the words that select a build: its dataset and options if unambiguous, else its folder."""
     from kmip_data.builds.home import Home
 
     card = build.card
-    options = shlex.join(option_words(parameters.records))
+    options = option_words(parameters.records)
     if build.path.parent != Home.locate().built:
-        return shlex.quote(str(build.path))
+        return [str(build.path)]
     is_shipped = _is_shipped(card)
     if _other_builds(build) or ("--set" in options and is_shipped):
-        return build.path.name
+        return [build.path.name]
     words = [card.dataset]
     if is_shipped:
-        words.append(options)
+        words += options
     if card.sample:
         words.append("--sample")
-    return " ".join(filter(None, words))
+    return words

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import click
 
-from kmip_data.cli.shared.printed_commands import with_typed_options
+from kmip_data.cli.shared.printed_commands import ParsedCommand, options_to_keep
 from kmip_data.errors import Command, KmipDataError, Setting, Step, Values
 from kmip_data.text import PARAMETER_OPTIONS, strip_secrets, values_of
 
@@ -67,9 +67,7 @@ class TypedLine:
         if isinstance(step, str):
             return step
         if isinstance(step, Command):
-            words = [*step.words]
-            if words[0] == self.program:
-                words[1:] = with_typed_options(words[1:], self.args, self.root, choose_build=True)
+            words = self.with_options(step, choose_build=True).words
         else:
             line = self.with_values(step.values) if self.can_repeat else None
             if line is None:
@@ -77,8 +75,18 @@ class TypedLine:
             # Values that were typed already resolve nothing, but the same line may be typed again.
             if step.values and sorted(line) == sorted(self.args):
                 return None
-            words = [self.program, *line]
+            words = (self.program, *line)
         return Command(*words) if _is_printable(words) else None
+
+    def with_options(self, command: Command, *, choose_build: bool = False) -> Command:
+        """Return a command of the program with the typed options that it takes and lacks."""
+        program, *words = command.words
+        if program != self.program:
+            return command
+        typed = ParsedCommand.from_words(self.args, self.root)
+        printed = ParsedCommand.from_words(words, self.root)
+        kept = options_to_keep(typed, printed, choose_build=choose_build)
+        return Command(program, *words[:1], *kept, *words[1:])
 
     def _corrected(self, typed: str, meant: str | Setting) -> list[str] | None:
         """Return the line with ``meant`` for ``typed``; ``None`` if that does not occur exactly once."""

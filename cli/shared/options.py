@@ -2,7 +2,7 @@
 
 Values reach a command as its arguments, with three exceptions. ``--plugin`` imports its file at once
 and stays in ``ctx.meta[PLUGINS_META_KEY]``. ``--json`` is in ``ctx.meta[WANTS_JSON_META_KEY]``
-(:func:`~kmip_data.cli.shared.output.wants_json`). ``ctx.find_root().obj`` has the typed words.
+(:func:`~kmip_data.cli.shared.output.wants_json`). ``ctx.find_root().obj`` is the typed line.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def _refuse_missing_file(
     # The typed dataset may follow the option, and so be parsed later.
     root = ctx.find_root()
     assert isinstance(root.command, click.Group)
-    dataset = ParsedCommand.from_words(root.obj, root.command).dataset
+    dataset = ParsedCommand.from_words(root.obj.args, root.command).dataset
     configurations = [
         folder / "config.toml"
         for folder in ctx.params["home"].run_folders()
@@ -278,8 +278,7 @@ dask_option = click.option(
 
 def typed_words() -> tuple[str, ...]:
     """Return the words of the running command line, without the program."""
-    words: tuple[str, ...] = click.get_current_context().find_root().obj
-    return words
+    return tuple(click.get_current_context().find_root().obj.args)
 
 
 def typed_options() -> set[str]:

@@ -9,17 +9,18 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from kmip_data.errors import ERROR_PREFIX, UsageError
+from kmip_data.errors import Command, UsageError
 from kmip_data.text import one_line, strip_logins
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build
+    from kmip_data.cli.shared.completed_steps import TypedLine
     from kmip_data.sharing.push_index import PushedFile, PushIndex
 
 Json = dict[str, Any]  #: a JSON object that a command prints, or one inside it
@@ -31,21 +32,15 @@ _ANSI_RESET = "\x1b[0m"  #: written at exit by colorama, which numba imports
 class _FilteredStream:
     """A text stream without control characters, which would move the cursor, and without passwords.
 
-    It filters all output, including JSON, as any path or address may contain them. Commands in it
-    are completed, except in JSON, whose values are for programs, and in errors, which say what was
-    typed and complete their own advice.
+    It filters all output, including JSON, as any path or address may contain them.
     """
 
-    def __init__(self, stream: TextIO, complete_commands: Callable[[str], str]) -> None:
+    def __init__(self, stream: TextIO) -> None:
         self.unfiltered = stream
-        self.complete_commands = complete_commands
 
     def write(self, text: str) -> int:
         if text != _ANSI_RESET:
-            shown = "\n".join(map(one_line, text.split("\n")))
-            if not text.startswith(("{", ERROR_PREFIX)):
-                shown = self.complete_commands(shown)
-            self.unfiltered.write(strip_logins(shown))
+            self.unfiltered.write(strip_logins("\n".join(map(one_line, text.split("\n")))))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -55,11 +50,11 @@ class _FilteredStream:
 
 
 @contextlib.contextmanager
-def filtered_output(complete_commands: Callable[[str], str]) -> Iterator[None]:
-    """Strip control characters from stdout and stderr, and complete commands; spare progress bars."""
+def filtered_output() -> Iterator[None]:
+    """Strip control characters and passwords from stdout and stderr; spare progress bars."""
     # A stream is None if it was closed before the start.
-    out = sys.stdout and _FilteredStream(sys.stdout, complete_commands)
-    err = sys.stderr and _FilteredStream(sys.stderr, complete_commands)
+    out = sys.stdout and _FilteredStream(sys.stdout)
+    err = sys.stderr and _FilteredStream(sys.stderr)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         yield
 
@@ -80,12 +75,22 @@ def wants_json() -> bool:
     return bool(click.get_current_context().meta.get(WANTS_JSON_META_KEY))
 
 
-def print_result(result: Mapping[str, object], *lines: str) -> None:
-    """Print the result of a command as one JSON object with ``--json``, else ``lines`` of text."""
+def completed(command: Command) -> Command:
+    """Return a command with the options of the typed line that it takes and lacks."""
+    line: TypedLine = click.get_current_context().find_root().obj
+    return line.with_options(command)
+
+
+def print_result(result: Mapping[str, object], *lines: str, steps: Sequence[Command] = ()) -> None:
+    """Print the result of a command as one JSON object with ``--json``, else ``lines`` of text.
+
+    ``steps`` are the commands that may follow.
+    """
+    commands = list(map(completed, steps))
     if wants_json():
-        print_json(result)
-    elif lines:
-        click.echo("\n".join(lines))
+        print_json({**result, "steps": [command.words for command in commands]})
+    elif text := [*lines, *(f"Next: {command}" for command in commands)]:
+        click.echo("\n".join(text))
 
 
 def format_table(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import click
-
-from kmip_data.text import QUOTED_NAME
 
 #: Options that every printed command keeps, by their names in click.
 _OPTIONS_OF_ALL = ("home", "plugin")
@@ -24,7 +20,6 @@ _KEPT_SETTINGS = {
 }
 #: Commands that list what can be chosen, and so do not repeat the choice.
 _LISTING_COMMANDS = {"info"}
-_PLACEHOLDER = re.compile(r"[A-Z]{3,}")  #: such as ``FILE``
 
 
 @dataclass(frozen=True)
@@ -45,7 +40,7 @@ class ParsedCommand:
         if command is None or not {"--help", "-h"}.isdisjoint(words):
             return cls()
 
-        # Let click separate options from arguments. Prose may follow a printed command.
+        # Let click separate options from arguments.
         context = click.Context(command, resilient_parsing=True, ignore_unknown_options=True)
         values, extra, _ = command.make_parser(context).parse_args([*words[1:]])
         arguments = [param.name for param in command.params if isinstance(param, click.Argument)]
@@ -56,72 +51,15 @@ class ParsedCommand:
         return cls(name, command, values, dataset, extra)
 
 
-def with_typed_options(
-    words: Sequence[str],
-    typed_words: Sequence[str],
-    root: click.Group,
-    *,
-    choose_build: bool = False,
-) -> list[str]:
-    """Return the words of a command, without the program, with options of the typed line.
-
-    It keeps the typed ``--home`` and ``--plugin``, if it takes and lacks them, and ``--config``,
-    unless it names another configuration.
-
-    Parameters
-    ----------
-    words, typed_words
-        Command and typed command line, without the program.
-    root
-        The group of all commands.
-    choose_build
-        Also keep the options that choose a build of the typed dataset, such as ``--k``, and the
-        settings of a command that does the same work, such as ``--set`` of a build.
-    """
-    typed = ParsedCommand.from_words(typed_words, root)
-    printed = ParsedCommand.from_words(words, root)
-    kept = _options_to_keep(typed, printed, choose_build=choose_build)
-    return [*words[:1], *kept, *words[1:]]
-
-
-def complete_printed_commands(
-    text: str, words: Sequence[str], root: click.Group, program: str
-) -> str:
-    """Add typed options to the commands in the output of the typed command line ``words``."""
-    start = rf"(?<![\w/.-]){program} (?=[a-z])"
-    if re.search(start, text) is None:
-        return text
-    typed = ParsedCommand.from_words(words, root)
-    if not typed.values:
-        return text
-
-    def complete(match: re.Match[str]) -> str:
-        line = match["line"]
-        if line is None:  # a name
-            return match[0]
-        printed = ParsedCommand.from_words(_words_of_prose(line), root)
-        options = shlex.join(_options_to_keep(typed, printed, choose_build=False))
-        # Prose may follow the last word of a command, so options are inserted behind its name.
-        name = f"{program} {printed.name}"
-        return f"{name} {options}{match[0].removeprefix(name)}" if options else match[0]
-
-    command = rf"{start}(?P<line>(?:{QUOTED_NAME}|(?!{start})[^;`\n])*)"
-    return re.sub(f"{QUOTED_NAME}|{command}", complete, text)
-
-
-def _words_of_prose(line: str) -> list[str]:
-    """Return the words of a command and the prose behind it, without punctuation."""
-    try:
-        words = shlex.split(line)
-    except ValueError:  # an apostrophe
-        words = line.split()
-    return [word.rstrip(",:.)") for word in words]
-
-
-def _options_to_keep(
+def options_to_keep(
     typed: ParsedCommand, printed: ParsedCommand, *, choose_build: bool
 ) -> list[str]:
-    """Return the typed options that a printed command takes and lacks, with their values."""
+    """Return the typed options that a printed command takes and lacks, with their values.
+
+    These are the typed ``--home`` and ``--plugin``, and ``--config``, unless the command names another
+    configuration. ``choose_build`` adds the options that choose a build of the typed dataset, such as
+    ``--k``, and the settings of a command that does the same work, such as ``--set`` of a build.
+    """
     from kmip_data.cli.shared.dataset_options import DATASET_OPTIONS
 
     if printed.command is None:
@@ -147,11 +85,15 @@ def _options_to_keep(
             if printed_value is None:
                 options += [param.opts[0], *([] if param.is_flag else [typed_value])]
             continue
-        # A repeated option keeps each value, and each key of --set.
-        printed_keys = {value.partition("=")[0] for value in printed_value or ()}
-        if any(map(_PLACEHOLDER.fullmatch, printed_keys)):
-            continue
+        # A repeated option keeps all values, or each key of --set.
+        printed_keys = set(map(_key_of, printed_value or ()))
         for value in typed_value:
-            if value.partition("=")[0] not in printed_keys:
+            if _key_of(value) not in printed_keys:
                 options += [param.opts[0], value]
     return options
+
+
+def _key_of(value: str) -> str:
+    """Return the key of ``KEY=VALUE``, and nothing for another value."""
+    key, equals, _ = value.partition("=")
+    return key if equals else ""

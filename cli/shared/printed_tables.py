@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kmip_data.cli.shared.output import add_row_notes, format_table
+from kmip_data.errors import Command
 from kmip_data.text import TEXT_WIDTH, human_bytes
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ def report_text(tables: Iterable[Table]) -> str:
     return "\n\n".join(_sheet_text(results_sheet(results)) for results in tables) + "\n"
 
 
-def next_line_for_best_run(tables: Sequence[Table]) -> str:
-    """Return the line with the next command: explore the best run in the best row of the first table."""
+def command_for_best_run(tables: Sequence[Table]) -> Command:
+    """Return the command that explores the best run in the best row of the first table."""
     from kmip_data.models.training.metrics import all_metrics
-    from kmip_data.models.training.run.run_folder import home_option, short_run_name
+    from kmip_data.models.training.run.run_folder import run_options, short_run_name
 
     table = tables[0]
     # A single row has no rank.
@@ -98,7 +98,7 @@ def next_line_for_best_run(tables: Sequence[Table]) -> str:
     higher = all_metrics()[runs[0].result.metric].higher_is_better
     best = max(runs, key=lambda run: run.test if higher else -run.test)
     run = best.folder
-    return f"Next: kmip-data explore {shlex.quote(short_run_name(run))}{home_option(run)}"
+    return Command("kmip-data explore", short_run_name(run), *run_options(run))
 
 
 def _sheet_text(sheet: Sheet) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path, PurePosixPath
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 
+from kmip_data.arrays import Array
 from kmip_data.errors import DamagedInput, Setting, UsageError
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.companion_files.legends import legend_of_table
@@ -30,11 +32,14 @@ from kmip_data.pipelines.domains.cloud_columns import (
 )
 from kmip_data.pipelines.domains.text_clouds import options_of_tables
 from kmip_data.pipelines.formats.text import UnknownEncoding
+from kmip_data.pipelines.known_names import PART_NAME
+from kmip_data.pipelines.own.columns.facts import TableFacts
+from kmip_data.pipelines.own.columns.uses import Candidate, decide
 from kmip_data.pipelines.own.files import READERS, read_tables
 from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids
 from kmip_data.pipelines.own.joined import with_columns
 from kmip_data.pipelines.own.names import is_id_name
-from kmip_data.pipelines.own.table import FILE, FILE_NAME, STEM, Table
+from kmip_data.pipelines.own.table import FILE, FILE_COLUMNS, STEM, Table, names_of_file
 from kmip_data.text import list_names, nearest_names
 
 COMPANION_SUFFIXES = tuple(READERS)
@@ -44,67 +49,75 @@ _SAMPLED_ROWS = 100  #: first rows of a column, which show whether it names item
 _MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of items
 _MIN_POINTS = 0.1  #: fraction of rows with two numbers in a cloud
 _LOCK_PREFIX = "~$"  #: begins the name of a file that Excel writes next to an open workbook
-_WITHOUT_LABELS = Setting(label="none")
 
 
 @dataclass
 class Companions:
     """Files next to the items, by what they are."""
 
-    table: Table  #: row of each item, with the columns of all tables of items
+    table: (
+        Table  #: row of each item, with the columns of all tables of items, and its part of lists
+    )
     options: ReadOptions
-    sources: dict[str, str] = field(default_factory=dict)  #: column -> its table
+    sources: dict[str, str] = field(default_factory=dict)  #: column -> its file
     legends: dict[str, Mapping[int, str]] = field(default_factory=dict)  #: table -> names by code
-    parts: dict[str, int] = field(default_factory=dict)  #: item -> code of its part, of lists
     ignored: dict[str, str] = field(default_factory=dict)  #: file -> reason
     files: set[str] = field(default_factory=set)  #: all of these files
-    unmatched: list[Table] = field(default_factory=list)  #: tables that name no items
+    unmatched: dict[str, str] = field(default_factory=dict)  #: column -> file that names no items
 
-    def leave_out(self, names: Iterable[str], items: Sequence[str]) -> None:
+    @cached_property
+    def _facts(self) -> TableFacts:
+        return TableFacts(self.table, self.options.params, {})
+
+    def column(self, name: str) -> Candidate:
+        """Return a column with its facts."""
+        return Candidate(self.table, self._facts.of(name), "graph", self.options)
+
+    @property
+    def part_columns(self) -> list[str]:
+        """Columns called ``split``, or with the values of parts."""
+        return [name for name in self.sources if decide(self.column(name)).use == "part"]
+
+    def by_item(self, values: Array) -> dict[str, Any]:
+        """Return the value (N,) of each item; ``None`` for NaN."""
+        items = self.table.texts(FILE)
+        return {
+            item: None if value != value else value  # noqa: PLR0124
+            for item, value in zip(items, values.tolist(), strict=True)
+        }
+
+    def leave_out(self, names: Iterable[str]) -> None:
         """Leave out the columns with these names; refuse a name that no table has."""
         for name in names:
             if name not in self.sources:
-                self.refuse_missing("ignore", name, items)
+                self.refuse_missing("ignore", name)
             del self.sources[name]
 
-    def refuse_unmatched(self, name: str, items: Sequence[str]) -> None:
-        """Refuse a name of a column that a table has whose columns name no items."""
-        for table in self.unmatched:
-            if name in table.columns:
-                first_row = [table.texts(column)[0] for column in table.column_names]
-                raise DamagedInput(
-                    f"{table.name} has a column {name!r}, but no column with the names of the files.",
-                    expected=f"names such as {PurePosixPath(items[0]).stem!r}",
-                    found=f"{list_names(first_row, 100)} in its first row",
-                    steps=["write these names into it, or build without labels", _WITHOUT_LABELS],
-                )
-
-    def refuse_missing(self, key: str, name: str, items: Sequence[str]) -> NoReturn:
+    def refuse_missing(self, key: str, name: str) -> NoReturn:
         """Refuse a parameter that names a column which no table has."""
-        self.refuse_unmatched(name, items)
-        step = _WITHOUT_LABELS if key == "label" else Setting({key: None})
-        for similar in nearest_names(name, [*self.sources])[:1]:
-            step = Setting({key: similar})
+        nothing = "none" if key == "label" else None
+        if name in self.unmatched:
+            raise UsageError(
+                f"{self.unmatched[name]} has a column {name!r}, but no column with the names of the files.",
+                expected=f"names such as {self.table.texts(STEM)[0]!r}",
+                steps=["write these names into it, or build without it", Setting({key: nothing})],
+            )
+        close = [*nearest_names(name, [*self.sources]), nothing]
         reasons = "; ".join(f"{file}: {reason}" for file, reason in self.ignored.items())
         raise UsageError(
             f"No table beside the files has a column {name!r}.",
             found=list_names(self.sources, 500) or reasons[:500] or "no such table",
-            steps=step,
+            steps=Setting({key: close[0]}),
         )
 
     def unused(self, columns: Collection[str], legend: str) -> dict[str, str]:
         """Return the files without use, with reasons, if only these columns and this legend are used."""
-        others = self.legends.keys() - {legend}
-        unused = {**self.ignored, **dict.fromkeys(sorted(others), "no legend of the labels")}
+        unused = dict.fromkeys(sorted(self.legends.keys() - {legend}), "no legend of the labels")
         for file in dict.fromkeys(self.sources.values()):
-            names = [
-                name
-                for name, source in self.sources.items()
-                if source == file and name not in columns
-            ]
-            if names:
+            names = [name for name in self.sources if self.sources[name] == file]
+            if names := [name for name in names if name not in columns]:
                 unused[file] = f"not used: {list_names(names, 100)}; label or group takes one"
-        return unused
+        return self.ignored | unused
 
 
 def find_companions(
@@ -137,9 +150,12 @@ def find_companions(
         else:
             _add_tables(companions, folder, file, names)
     if lists:
-        parts = ListedParts(lists, lambda name: names.find(name) or name, are_paths=False)
-        companions.parts = {item: parts.code(item) for item in items}
-        parts.refuse_unknown_names("file")
+        listed = ListedParts(lists, lambda name: names.find(name) or name, are_paths=False)
+        parts = pa.array([listed.part(item) or None for item in items], pa.string())
+        listed.refuse_unknown_names("file")
+        table = companions.table
+        companions.table = replace(table, columns={**table.columns, PART_NAME: parts})
+        companions.sources[PART_NAME] = lists[0].file
     return companions
 
 
@@ -166,14 +182,9 @@ def companions_beside(folder: Path, items: Sequence[str]) -> tuple[dict[str, Pat
 
 def _table_of_items(items: Sequence[str]) -> Table:
     """Return a table with the names of each item."""
-    paths = [*map(PurePosixPath, items)]
-    columns = {
-        FILE: items,
-        FILE_NAME: [path.name for path in paths],
-        STEM: [path.stem for path in paths],
-    }
-    arrays = {name: pa.array(texts, pa.string()) for name, texts in columns.items()}
-    return Table("", arrays, row_word="file", lines=np.array(items, object))
+    rows = [*map(names_of_file, items)]
+    columns = {name: pa.array([row[name] for row in rows], pa.string()) for name in FILE_COLUMNS}
+    return Table("", columns, row_word="file", lines=np.array(items, object))
 
 
 def _words_of_head(path: Path) -> list[list[str]]:
@@ -204,7 +215,6 @@ def _may_be_cloud(path: Path, names: ItemNames, position: Collection[str]) -> bo
 def _add_tables(companions: Companions, folder: Path, file: str, names: ItemNames) -> None:
     """Add what the tables of a file say, or the reason why it is ignored."""
     notices = Notices()
-    reasons: dict[str, str] = {}
     try:
         tables = read_tables(folder, [file], companions.options, notices, [companions.table])
     except UnknownEncoding:
@@ -214,65 +224,59 @@ def _add_tables(companions: Companions, folder: Path, file: str, names: ItemName
         is_about_items = any(map(names.find, words))
         companions.ignored[file] = first_problem(error) if is_about_items else NO_TABLE
         return
-    is_useful = False
+    reasons = {}
     for table in tables:
+        items, reason = _items_of_rows(table, names)
         legend = legend_of_table(table)
+        if items:
+            notices.raise_questions()
+            _join(companions, table, items)
         if legend:
             companions.legends[table.name] = legend
-        key, reason = _key_of_items(table, names)
-        if key:
-            notices.raise_questions()
-            _join(companions, table, key, names)
-        if key or legend:
-            is_useful = True
-        else:
-            companions.unmatched.append(table)
+        if not items and not legend:
             reasons[table.name] = reason
-    if is_useful:
-        companions.ignored |= reasons
-    else:
-        companions.ignored[file] = "; ".join(dict.fromkeys(reasons.values())) or NO_TABLE
+            companions.unmatched |= dict.fromkeys(table.column_names, table.name)
+    if len(reasons) == len(tables):
+        reasons = {file: "; ".join(dict.fromkeys(reasons.values())) or NO_TABLE}
+    companions.ignored |= reasons
 
 
-def _key_of_items(table: Table, names: ItemNames) -> tuple[str, str]:
-    """Return the column of a table whose distinct values name items, and why there is none."""
+def _items_of_rows(table: Table, names: ItemNames) -> tuple[dict[str, list[str | None]], str]:
+    """Return the column of a table that names another item in each row, and these; or why none does.
+
+    Numbers may be values that are names by chance.
+    """
     reason = NO_TABLE
-    fitting = []
-    for name in table.column_names:
+    keys: dict[str, list[str | None]] = {}
+    for name in sorted(table.column_names, key=lambda name: not is_id_name(name)):
         ids = Ids(table, name)
-        head = [names.find(str(text)) for text in ids.cells[:_SAMPLED_ROWS].to_pylist()]
-        if head.count(None) > len(head) // 2 or not head:
+        texts = [*map(str, ids.cells.to_pylist())]
+        head = [names.find(text) for text in texts[:_SAMPLED_ROWS]]
+        if 2 * head.count(None) > len(head):
             continue
-        items = _items_of(ids, names)
-        named = len(items) - items.count(None)
-        distinct = len({*items} - {None})
-        if distinct < named:
-            reason = f"{name!r} names {distinct:,} files in {len(items):,} rows"
-        elif named >= MIN_COVERAGE * len(items):
-            fitting.append(name)
-    return min(
-        fitting, default="", key=lambda name: Ids(table, name).are_numbers and not is_id_name(name)
-    ), reason
+        items = [*map(names.find, texts)]
+        named = [item for item in items if item]
+        if len({*named}) < len(named):
+            reason = f"{name!r} names {len({*named}):,} files in {len(items):,} rows"
+        elif len(named) >= MIN_COVERAGE * len(items) > 0:
+            keys[name] = items
+    key = min(keys, default="", key=lambda name: (None in keys[name], Ids(table, name).are_numbers))
+    return {key: keys[key]} if keys else {}, reason
 
 
-def _items_of(ids: Ids, names: ItemNames) -> list[str | None]:
-    return [names.find(str(text)) for text in ids.cells.to_pylist()]
-
-
-def _join(companions: Companions, table: Table, key: str, names: ItemNames) -> None:
-    """Add the columns of a table of items; refuse a row that names none of them."""
-    items = _items_of(Ids(table, key), names)
-    if None in items:
+def _join(companions: Companions, table: Table, items: Mapping[str, list[str | None]]) -> None:
+    """Add the columns of a table without its column of items; refuse a row that names none."""
+    ((key, items_of_rows),) = items.items()
+    if None in items_of_rows:
         raise table.error_at(
-            items.index(None),
-            f"one of {items.count(None):,} rows that name no file",
+            items_of_rows.index(None),
+            f"{items_of_rows.count(None):,} of {len(items_of_rows):,} rows name no file",
             "correct these rows, or move the table out of the folder",
         )
-    row_of = {item: row for row, item in enumerate(items)}
-    rows = np.array([row_of.get(item, -1) for item in companions.table.columns[FILE].to_pylist()])
+    row_of = {item: row for row, item in enumerate(items_of_rows)}
+    rows = np.array([row_of.get(item, -1) for item in companions.table.texts(FILE)])
     joined = with_columns(companions.table, table, rows, key)
-    companions.sources |= dict.fromkeys(
-        [name for name in joined.columns if name not in companions.table.columns], table.name
-    )
-    tables = dict.fromkeys(companions.sources.values())
-    companions.table = replace(joined, name=" and ".join(tables) or table.name)
+    added = [name for name in joined.columns if name not in companions.table.columns]
+    companions.sources |= dict.fromkeys(added, table.name)
+    name = " and ".join(filter(None, [companions.table.name, table.name]))
+    companions.table = replace(joined, name=name)

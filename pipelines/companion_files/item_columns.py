@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, Literal
@@ -13,7 +13,7 @@ from pydantic import Field
 
 from kmip_data.arrays import Array
 from kmip_data.columns.labels import NO_CLASS, LabelStatistics, TaskName, fitting_task
-from kmip_data.errors import OpenQuestions, Setting, UsageError
+from kmip_data.errors import OpenQuestions, Setting
 from kmip_data.format.schema import GROUP_DOC, PART_DOC, Column
 from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.pipelines import known_names
@@ -23,11 +23,9 @@ from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.domains.text_clouds import values_of_column
 from kmip_data.pipelines.known_names import NO_LABEL
-from kmip_data.pipelines.own.columns.facts import ColumnFacts, TableFacts
+from kmip_data.pipelines.own.columns.facts import ColumnFacts
 from kmip_data.pipelines.own.columns.parts import read_groups, read_parts
-from kmip_data.pipelines.own.columns.uses import Candidate, decide
 from kmip_data.pipelines.own.names import matching
-from kmip_data.pipelines.own.table import FILE
 from kmip_data.pipelines.own_pipeline import parse_class_values
 from kmip_data.strict_model import StrictModel
 from kmip_data.text import list_names
@@ -36,7 +34,6 @@ FOLDER_LABEL = "folder"  #: value of ``label``: the folder of an item is its cla
 _MIN_ITEMS_PER_CLASS = (
     2  #: average number of items from which a folder or value is a class by default
 )
-_CLASS_WORDS = {"", "c", "category", "class", "label", "type"}  #: before the number of a class
 
 
 @dataclass(frozen=True)
@@ -70,77 +67,42 @@ def labels_of_items(
     paths: Iterable[str] | None = None,
     *,
     group: str = "",
-    optional: bool = False,
 ) -> ItemLabels | None:
     """Return the labels that ``label`` names, by default a table's column, or else folders.
 
     The default column has a known name, or is the only one of all tables with values of a target.
     ``paths`` of the items have the folders, by default the items themselves.
 
-    ``None`` if there are none, or if ``label`` is no column of a table. Raises ``UsageError`` if
-    folders are given as labels, but are none and not ``optional``, and ``OpenQuestions`` if several
-    columns or folders may be the target.
+    ``None`` if there are none, or if ``label`` is no column of a table. Raises ``OpenQuestions`` if
+    several columns or folders may be the target.
     """
-    facts = ItemFacts(companions)
     folders: dict[str, str] = {}
     if label in {None, FOLDER_LABEL}:
-        classes = class_folders(paths or items, by_default=label is None).values()
-        folders = dict(zip(items, classes, strict=True)) if classes else {}
+        classes = class_folders(paths or items, by_default=label is None)
+        folders = dict(zip(items if classes else (), classes.values(), strict=True))
     if label is None:
-        label = _default_label(facts, {*folders.values()}, group)
+        label = _default_label(companions, {*folders.values()}, group)
     if label in companions.sources:
-        values = facts.by_item(label)
+        notices = Notices()
+        values = companions.by_item(values_of_column(companions.column(label), notices))
+        notices.raise_questions()
         source = f"the column {label!r} of {companions.sources[label]}"
-        return ItemLabels(label, source, {item: values.get(item) for item in items})
-    if label != FOLDER_LABEL:
-        return None
-    if items and not folders and not optional:
-        raise UsageError(
-            "The files are not in a folder for each class.",
-            expected="several folders, such as chair/a.txt and table/b.txt",
-            found=list_names(items, 200),
-            steps=Setting(label=None),
-        )
+        return ItemLabels(label, source, {item: values[item] for item in items})
     return ItemLabels(FOLDER_LABEL, "the folder of each file", folders) if folders else None
 
 
-class ItemFacts:
-    """Facts of the columns of a table of items."""
-
-    def __init__(self, companions: Companions) -> None:
-        self.sources = companions.sources
-        self._table = companions.table
-        self._options = companions.options
-        self._facts = TableFacts(self._table, self._options.params, {})
-
-    def column(self, name: str) -> Candidate:
-        """Return a column and its facts."""
-        return Candidate(self._table, self._facts.of(name), "graph", self._options)
-
-    @property
-    def part_columns(self) -> list[str]:
-        """Columns called ``split``, or with the values of parts."""
-        return [name for name in self.sources if decide(self.column(name)).use == "part"]
-
-    def by_item(self, name: str) -> dict[str, Any]:
-        """Return the value of each item: text, number, or ``None`` if it is missing."""
-        notices = Notices()
-        values = values_of_column(self.column(name), notices).tolist()
-        notices.raise_questions()
-        items = self._table.texts(FILE)
-        return {i: None if v != v else v for i, v in zip(items, values, strict=True)}  # noqa: PLR0124
-
-
-def _default_label(facts: ItemFacts, folders: set[str], group: str) -> str | None:
+def _default_label(companions: Companions, folders: set[str], group: str) -> str | None:
     """Return the column that is the target by its name, or else the only one, or the folders.
 
     Folders such as batch1 and batch2 are classes only if the user says so. Raises ``OpenQuestions``
     if several of these may be the target.
     """
-    free = [name for name in facts.sources if name not in {group, *facts.part_columns}]
+    sources = companions.sources
+    free = [name for name in sources if name not in {group, *companions.part_columns}]
     likely = matching(free, known_names.ITEM_LABELS)
-    choices = likely or [name for name in free if _is_target(facts.column(name).facts)]
-    are_numbered = are_numbered_alike(folders)
+    choices = likely or [name for name in free if _is_target(companions.column(name).facts)]
+    # Folders such as batch1 and batch2.
+    are_numbered = all(re.search(r"\D\d+$", folder) for folder in folders)
     if folders and not likely and not are_numbered:
         choices = [FOLDER_LABEL, *choices]
     if len(choices) == 1:
@@ -149,14 +111,10 @@ def _default_label(facts: ItemFacts, folders: set[str], group: str) -> str | Non
         return None
     if not choices:
         choices = [NO_LABEL, FOLDER_LABEL]
-    sources = {
-        NO_LABEL: "nothing",
-        FOLDER_LABEL: f"the folders {list_names(sorted(folders), 100)}",
-        **{name: f"the column {name!r} of {file}" for name, file in facts.sources.items()},
-    }
+    titles = {name: f"the column {name!r} of {sources[name]}" for name in free}
+    titles |= {FOLDER_LABEL: f"the folders {list_names(sorted(folders), 100)}", NO_LABEL: "nothing"}
     listed = [
-        f"{sources[name]}: {Setting(label=name)}"
-        for name in {**dict.fromkeys(choices), NO_LABEL: None}
+        f"{titles[name]}: {Setting(label=name)}" for name in dict.fromkeys([*choices, NO_LABEL])
     ]
     raise OpenQuestions({f"The target may be {', or '.join(listed)}": Setting(label=choices[0])})
 
@@ -166,13 +124,6 @@ def _is_target(facts: ColumnFacts) -> bool:
     if facts.numbers is not None and not facts.are_whole:
         return facts.distinct > 1
     return not facts.are_dates and 1 < facts.distinct <= facts.filled / _MIN_ITEMS_PER_CLASS
-
-
-def are_numbered_alike(folders: Collection[str]) -> bool:
-    """True for folders such as ``batch1`` and ``batch2``: one word, which is none of classes."""
-    words = {re.sub(r"[\W_]*\d+$", "", folder).lower() for folder in folders}
-    have_numbers = all(folder[-1:].isdecimal() for folder in folders)
-    return have_numbers and len(words) == 1 and words.isdisjoint(_CLASS_WORDS)
 
 
 class InferredLabels(StrictModel):
@@ -205,8 +156,7 @@ def infer_labels(
         codes: tuple[Any, ...] = class_labels or tuple(range(count or 0))
         legend = None
         if not statistics.has_strings:
-            integers = {code: n for code, n in statistics.counts.items() if isinstance(code, int)}
-            legend = find_legend(legends, integers, codes)
+            legend = find_legend(legends, codes or statistics.counts.keys() - {NO_CLASS})
         if legend is not None:
             codes = codes or tuple(legend.names)
             names = tuple(legend.names[code] for code in codes)
@@ -245,49 +195,36 @@ def label_column(
 
 
 def split_columns(
-    items: Sequence[str], companions: Companions, group: str, label: str | None
+    companions: Companions, group: str, label: str | None
 ) -> dict[Column, dict[str, int]]:
     """Return the columns of parts and groups that a split reads, with the value of each item.
 
     Parts come from lists, such as ``train.txt``, or a table's column that is called ``split`` or
-    has the values of parts, but is neither ``group`` nor ``label``. An item without a group is a
-    group of its own. Raises ``UsageError`` if no table has the column ``group``.
+    has the values of parts, but is neither ``group`` nor ``label``. Raises ``UsageError`` if no table
+    has the column ``group``.
     """
-    facts = ItemFacts(companions)
-    names = companions.table.texts(FILE)
-    codes: Mapping[str, int] = companions.parts
-    fields: tuple[str, ...] = ()
-    part_columns = [name for name in facts.part_columns if name not in {group, label}]
-    if not codes and part_columns:
-        fields = (min(part_columns, key=lambda name: name != known_names.PART_NAME),)
-        codes = dict(zip(names, read_parts(facts.column(fields[0])).tolist(), strict=True))
     columns: dict[Column, dict[str, int]] = {}
-    if codes:
-        column = Column(
-            key="graph/split",
-            attribute="split",
-            stored="uint8",
-            presented="uint8",
-            fields=fields,
-            doc=PART_DOC,
-        )
-        columns[column] = {item: codes[item] for item in items}
-    if not group:
-        return columns
-
-    if group not in companions.sources:
-        companions.refuse_missing("group", group, items)
-    groups = dict(zip(names, read_groups(facts.column(group)).tolist(), strict=True))
-    column = Column(
-        key="graph/group",
-        attribute="group",
-        stored="int32",
-        presented="int64",
-        fields=(group,),
-        doc=GROUP_DOC,
-    )
-    columns[column] = {item: groups[item] for item in items}
+    parts = [name for name in companions.part_columns if name not in {group, label}]
+    for name in sorted(parts, key=lambda name: name != known_names.PART_NAME)[:1]:
+        values = companions.by_item(read_parts(companions.column(name)))
+        columns[_split_column("split", name, "uint8", "uint8", PART_DOC)] = values
+    if group:
+        if group not in companions.sources:
+            companions.refuse_missing("group", group)
+        values = companions.by_item(read_groups(companions.column(group)))
+        columns[_split_column("group", group, "int32", "int64", GROUP_DOC)] = values
     return columns
+
+
+def _split_column(attribute: str, name: str, stored: str, presented: str, doc: str) -> Column:
+    return Column(
+        key=f"graph/{attribute}",
+        attribute=attribute,
+        stored=stored,
+        presented=presented,
+        fields=(name,),
+        doc=doc,
+    )
 
 
 def class_folders(names: Iterable[str], *, by_default: bool = False) -> dict[str, str]:

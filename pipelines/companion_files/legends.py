@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow.compute as pc
 
 from kmip_data.columns.labels import NO_CLASS
-from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines.own.ids import Ids
 from kmip_data.pipelines.own.table import Table
 
-_MIN_COVERED = 0.95  #: fraction of labels whose codes a legend has
-_MAX_SHOWN = 20
 _MAX_ROWS = 65_536
 _IN_TEXTS = "[^-+0-9.,eE ]"  #: character that no number has
 
@@ -39,30 +36,11 @@ class Legend(NamedTuple):
 
 
 def find_legend(
-    legends: Mapping[str, Mapping[int, str]],
-    counts: Mapping[Any, int],
-    classes: Collection[int | str] = (),
+    legends: Mapping[str, Mapping[int, str]], codes: Collection[int | str]
 ) -> Legend | None:
-    """Return the first legend that names all classes, or else all labels; ``None`` if none does.
-
-    ``legends`` are by file, and ``counts`` are of integer labels. Raises ``DamagedInput`` if a legend
-    names 95 % of the labels, but not all.
-    """
-    codes: set[Any] = {*classes} or {*counts} - {NO_CLASS}
-    total = sum(counts[code] for code in codes if code in counts)
+    """Return the first legend, by file, that names all codes of labels; ``None`` if none does."""
     for file, all_names in legends.items():
         names = {code: name for code, name in all_names.items() if code != NO_CLASS}
-        unnamed = sorted(codes - names.keys())
-        if not unnamed:
-            return Legend(file, names) if codes else None
-        rows = sum(counts.get(code, 0) for code in unnamed)
-        if not classes and rows <= (1 - _MIN_COVERED) * total:
-            shown = ", ".join(map(str, unnamed[:_MAX_SHOWN]))
-            raise DamagedInput(
-                f"{file} has no name for the class {shown}, which {rows:,} of {total:,} labels have.",
-                steps=[
-                    "add the name to the file, or make other labels missing",
-                    Setting(classes=",".join(map(str, names))),
-                ],
-            )
+        if codes and names.keys() >= {*codes}:
+            return Legend(file, names)
     return None

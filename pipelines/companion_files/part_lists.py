@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from kmip_data.errors import DamagedInput
-from kmip_data.format.split_files import NO_PART, PART_CODES, PARTS, part_name
+from kmip_data.format.split_files import PARTS, part_name
 from kmip_data.text import list_names
 
 _SUFFIXES = (".csv", ".json", ".tsv", ".txt")
@@ -90,28 +90,28 @@ class ListedParts:
         are_paths: bool = True,
     ) -> None:
         self._lists = [entry._replace(names=[*map(normalize, entry.names)]) for entry in lists]
-        self._codes: dict[str, int] = {}
+        self._parts: dict[str, str] = {}
         for file, part, names in self._lists:
             for name in names:
-                if self._codes.setdefault(name, PART_CODES[part]) != PART_CODES[part]:
+                if self._parts.setdefault(name, part) != part:
                     raise DamagedInput(
                         f"{file}: {name} is in two lists of parts.", steps="name each in one list"
                     )
-        self._names = ItemNames(self._codes if are_paths else ())
+        self._names = ItemNames(self._parts if are_paths else ())
         self._items: dict[str, str] = {}  # by the name in a list
 
-    def code(self, item: str) -> int:
-        """Return the code of an item's part; refuse a name that means two items."""
+    def part(self, item: str) -> str:
+        """Return the part of an item, empty for none; refuse a name that means two items."""
         name = self._names.find(item) or self._names.find(_stem(item)) or item
-        if name not in self._codes:
-            return NO_PART
+        if name not in self._parts:
+            return ""
         first = self._items.setdefault(name, item)
         if first != item:
             raise DamagedInput(
                 f"A list of parts has {name}, which may be {first} or {item}.",
                 steps="write its folder, too",
             )
-        return self._codes[name]
+        return self._parts[name]
 
     def refuse_unknown_names(self, noun: str) -> None:
         """Refuse the names of a list that are no item, except a first line with the name of the column."""
@@ -126,31 +126,20 @@ class ListedParts:
 
 
 class ItemNames:
-    """Items by the names under which tables may know them."""
+    """Items by the names under which tables may know them, in upper or lower case."""
 
     def __init__(self, items: Iterable[str]) -> None:
-        names = [(name, item) for item in items for name in {*_tails(item), *_tails(_stem(item))}]
-        self._items = _names_of_one_item(names)
-        self._folded_items = _names_of_one_item([(name.casefold(), item) for name, item in names])
+        self._items: dict[str, str | None] = {}
+        for item in items:
+            for name in {*_tails(item), *_tails(_stem(item))}:
+                # A name of two items is none.
+                is_new = self._items.setdefault(name, item) == item
+                self._items[name] = item if is_new else None
 
     def find(self, name: str) -> str | None:
-        """Return the item that a name means, which may have upper folders of its own.
-
-        Upper and lower case make no difference unless two names differ in them alone.
-        """
-        for tail in _tails(name.strip().replace("\\", "/").removeprefix("./")):
-            item = self._items.get(tail) or self._folded_items.get(tail.casefold())
-            if item is not None:
-                return item
-        return None
-
-
-def _names_of_one_item(names: Iterable[tuple[str, str]]) -> dict[str, str | None]:
-    """Return the item of each name; a name of two items is none."""
-    items: dict[str, str | None] = {}
-    for name, item in names:
-        items[name] = item if items.setdefault(name, item) == item else None
-    return items
+        """Return the item that a name means, which may have upper folders of its own."""
+        names = map(self._items.get, _tails(name.strip().replace("\\", "/").removeprefix("./")))
+        return next(filter(None, names), None)
 
 
 def _stem(item: str) -> str:
@@ -158,6 +147,6 @@ def _stem(item: str) -> str:
 
 
 def _tails(path: str) -> list[str]:
-    """Return a path without its first folders: ``a/b/c``, ``b/c``, ``c``."""
-    parts = path.split("/")
+    """Return a path in lower case without its first folders: ``a/b/c``, ``b/c``, ``c``."""
+    parts = path.casefold().split("/")
     return ["/".join(parts[start:]) for start in range(len(parts))]

@@ -39,7 +39,9 @@ def read_text(path: Path, name: str, options: CloudOptions) -> CloudColumns:
     top = table_of_lines(rows, read_options, notices)
     check_column_count(len(top.cells))
     if options.header is None and [*top.cells] == [*map(str, range(len(top.cells)))]:
-        question = f"{top.whole().location(0)} may be the names that pandas gives or a point"
+        question = (
+            f"{top.whole().location(0)} may be names of columns or a point: {', '.join(top.cells)}"
+        )
         notices.questions[f"{question}: header=yes or header=no"] = Setting(header="no")
     (table,) = name_columns({(name, name): top}, read_options, notices)
     notices.raise_questions()

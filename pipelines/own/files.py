@@ -41,6 +41,7 @@ from kmip_data.pipelines.own.table import (
 )
 from kmip_data.pipelines.own.texts import BYTES_READ, read_text
 from kmip_data.pipelines.own.workbooks import names_in_workbook, read_workbook
+from kmip_data.text import list_names
 
 _BYTES_PER_JSON_BYTE = 16  #: peak memory of parsing, measured with 200,000 edges of two numbers
 _BLOCK_BYTES = 2**20
@@ -98,6 +99,8 @@ def read_files(
                 found[file, table.name] = table
     if problems and not found and not others:
         raise problems[0]
+    if not any(isinstance(table, TopRow) for table in found.values()):
+        options.refuse_unread({"header": "the tables name their columns"})
     named = name_columns(found, options, notices, others)
     return dict(zip(found, named, strict=True))
 
@@ -255,11 +258,20 @@ def join_tables(tables: Mapping[tuple[str, str], Table]) -> list[Table]:
     occurrences = Counter(name for _, name in tables)
     for (file, name), table in tables.items():
         path = str(PurePosixPath(file).parent / name) if occurrences[name] > 1 else name
-        key = (table.has_names, *table.columns)
+        key = (table.has_names or table.separator, *table.columns)
         groups.setdefault(key, []).append((file, replace(table, name=path)))
     joined: dict[str, Table] = {}
     for (has_names, *columns), group in groups.items():
-        if len(group) >= (2 if has_names or len(columns) == 1 else 3):
+        stems = [
+            (Path(file.removesuffix(".gz")).with_suffix(""), table.name.partition(", ")[2])
+            for file, table in group
+        ]
+        if len({*stems}) < len(stems):
+            raise DamagedInput(
+                f"{list_names([table.name for _, table in group], 200)} have one name and the same columns.",
+                steps="leave one of them out",
+            )
+        if len(group) >= (2 if has_names is True or len(columns) == 1 else 3):
             folders = {PurePosixPath(file).parent.as_posix() for file, _ in group}
             name = ", ".join(table.name for _, table in group[:2])
             name += f" and {len(group) - 2:,} more" if len(group) > 2 else ""

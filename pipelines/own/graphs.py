@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -34,9 +35,11 @@ class Graphs(NamedTuple):
     names: list[str]
     codes: dict[Level, I64]
 
-    def rows(self, level: Level) -> list[I64]:
+    def rows(self, level: Level) -> list[Any]:
         """Return the rows of each graph at one level, ascending."""
         codes = self.codes[level]
+        if len(self.names) == 1 and not codes.any():  # without a copy
+            return [slice(None)]
         order = np.argsort(codes, kind="stable")
         order = order[np.searchsorted(codes[order], 0) :]  # without rows of no graph
         counts = np.bincount(codes[order], minlength=len(self.names))
@@ -51,7 +54,8 @@ def graphs_of_tables(
     tables = roles.tables
     edges, nodes = roles.edges, roles.nodes
     findings.tables.direction = _direction(roles, options)
-    if nodes is not None and roles.first_row is not None:
+    has_ids = roles.first_row is None
+    if not has_ids:
         findings.tables.numbering = "rows-from-1" if roles.first_row else "none"
 
     # 1. The columns that are no ids; all open questions are asked in one error.
@@ -88,30 +92,33 @@ def graphs_of_tables(
         raise DamagedInput(f"{edges.name} has no row.", steps="write a row for each edge")
 
     # 3. Graph by graph.
+    del ends, roles, tables, nodes
+    edges = replace(edges, columns={})
     rows_by_level = {level: graphs.rows(level) for level in graphs.codes}
     place = np.empty(len(ids), np.int64)  # of each node within its graph
-    stores_ids = len(graphs.names) == 1 and roles.first_row is None
-    if len(graphs.names) > 1 and roles.first_row is None:
+    stores_ids = has_ids and len(graphs.names) == 1
+    if has_ids and len(graphs.names) > 1:
         notices.ignored["ids of nodes"] = (
             "stored only for a single graph; to use ids, copy them into another column"
         )
     for number, name in enumerate(graphs.names):
         rows = {level: rows[number] for level, rows in rows_by_level.items()}
-        place[rows["node"]] = np.arange(len(rows["node"]))
+        count = len(place[rows["node"]])
+        place[rows["node"]] = np.arange(count)
         values = {}
         for level, by_key in columns.items():
             for key, array in by_key.items():
                 values[key] = array[rows[level]]
                 if key.startswith("graph/") and level == "edge":
                     values[key] = _value_of_all(edges, rows[level], values[key], name, key)
-        edge_index = place[index[:, rows["edge"]]]
+        edge_index = index[:, rows["edge"]]
+        if count < len(place):
+            edge_index = place[edge_index]
         if stores_ids:
             values[NODE_ID] = _stored_ids(ids, options)
         if undirected is not None:
             edge_index, values = _with_reverses(edge_index, values, undirected[rows["edge"]])
-        yield GraphRecord(
-            key=name, num_nodes=len(rows["node"]), columns=values, edge_index=edge_index
-        )
+        yield GraphRecord(key=name, num_nodes=count, columns=values, edge_index=edge_index)
 
 
 def _without_features_of_graphs(options: ReadOptions, tables: Mapping[Level, Table]) -> ReadOptions:
@@ -179,11 +186,13 @@ def _direction(roles: Roles, options: ReadOptions) -> Direction | None:
 
 
 def _ids(roles: Roles, table: Table, name: str) -> pa.Array:
-    """Return the ids in a column; refuse empty cells."""
+    """Return the ids in a column; refuse missing ones."""
     cells = roles.ids.of(table, name).cells
     if cells.null_count:
-        row = int(pc.is_null(cells).to_numpy(zero_copy_only=False).argmax())
-        raise table.error_at(row, f"{name!r} is empty", "fill in the id, or remove the line")
+        row = int(cells.is_null().to_numpy(zero_copy_only=False).argmax())
+        text = table.columns[name][row].as_py()
+        problem = f"{name!r} is {'empty' if text is None else repr(text)}"
+        raise table.error_at(row, problem, "fill in the id, or remove the line")
     return cells
 
 
@@ -199,13 +208,13 @@ def _node_ids(roles: Roles) -> pa.Array | None:
 def _rows_within_graphs(graphs: Graphs, first: int, ends: list[pa.Array]) -> pa.Array | None:
     """Return the number of each node's row within its graph; ``None`` if an end is beyond its graph."""
     rows = graphs.rows("node")
-    sizes = np.array([*map(len, rows)])
+    sizes = np.bincount(graphs.codes["node"], minlength=len(rows))
     for end in ends:
         if (end.to_numpy(zero_copy_only=False) >= sizes[graphs.codes["edge"]] + first).any():
             return None
     numbers = np.empty(len(graphs.codes["node"]), np.int64)
-    for of_graph in rows:
-        numbers[of_graph] = np.arange(first, first + len(of_graph))
+    for of_graph, size in zip(rows, sizes, strict=True):
+        numbers[of_graph] = np.arange(first, first + size)
     return pa.array(numbers)
 
 
@@ -272,18 +281,19 @@ def _nodes_of_ends(graphs: Graphs, ends: list[pa.Array]) -> tuple[Graphs, pa.Arr
     """Return the nodes of a table of edges alone: the distinct ids of each graph, sorted."""
     if ends[0].type != ends[1].type:
         ends = [pc.cast(end, pa.string()) for end in ends]
-    both = pa.concat_arrays(ends)
-    distinct = pc.unique(both)
+    distinct = pc.unique(pa.chunked_array(ends))
     distinct = distinct.take(pc.sort_indices(distinct))
-    codes = positions_in(distinct, both)
-    keys = np.tile(graphs.codes["edge"], 2) * len(distinct) + codes
-    if len(graphs.names) == 1:
-        occurring, index = np.arange(len(distinct)), keys
-    else:
-        occurring, index = np.unique(keys, return_inverse=True)
+    occurring = np.arange(len(distinct))
+    index = np.empty((2, len(ends[0])), np.int64)
+    for end, cells in enumerate(ends):
+        index[end] = positions_in(distinct, cells)
+    if len(graphs.names) > 1:
+        keys = graphs.codes["edge"] * len(distinct) + index
+        occurring, inverse = np.unique(keys, return_inverse=True)
+        index = inverse.reshape(2, -1)
     codes_by_level = {**graphs.codes, "node": occurring // max(len(distinct), 1)}
     ids = distinct.take(pa.array(occurring % max(len(distinct), 1)))
-    return Graphs(graphs.names, codes_by_level), ids, index.reshape(2, -1)
+    return Graphs(graphs.names, codes_by_level), ids, index
 
 
 def _index_of_ends(
@@ -373,13 +383,14 @@ def _with_reverses(
     }
 
 
-def _value_of_all(edges: Table, rows: I64, values: Array, graph: str, key: str) -> Array:
+def _value_of_all(edges: Table, rows: I64 | slice, values: Array, graph: str, key: str) -> Array:
     """Return the label or part of a graph, which all its edges repeat."""
     differs = (values != values[:1]) & (values == values)  # noqa: PLR0124 -- not NaN
     differs = differs.reshape(len(values), -1).any(axis=1)
     if differs.any():
+        row = differs.argmax()
         raise edges.error_at(
-            rows[differs.argmax()],
+            row if isinstance(rows, slice) else rows[row],
             f"{key.removeprefix('graph/')} differs from the first edge of the graph {graph!r}",
             "put it into graphs.csv; edges have no labels, so a column of edges is a feature",
         )

@@ -23,6 +23,7 @@ _SAMPLED_ROWS = 1_000  #: first rows, which show most columns that are no key or
 MIN_COVERAGE = 0.95  #: fraction of rows from which a column lies in another; the others are errors
 MIN_NEAR = 0.5  #: fraction of rows from which a column that fits no other is one with errors
 _NUMBER = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE]\+?[0-9]+)?$"
+_DECIMAL = r"^[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?$"
 _YEARS = (1_800, 2_100)
 
 
@@ -71,7 +72,14 @@ class Ids:
     @cached_property
     def are_fractions(self) -> bool:
         """True if the cells are numbers of which one has a fraction: no ids."""
-        return pa.types.is_floating(self.table.columns[self.name].type) and not self.are_numbers
+        cells = self.table.columns[self.name]
+        if self.are_numbers or not pa.types.is_string(cells.type):
+            return pa.types.is_floating(cells.type) and not self.are_numbers
+        parts = (cells[:_SAMPLED_ROWS], cells)
+        are_numbers = all(
+            pc.all(pc.match_substring_regex(part, _DECIMAL)).as_py() for part in parts
+        )
+        return are_numbers and bool(pc.any(pc.match_substring_regex(cells, "[.,]")).as_py())
 
     @cached_property
     def are_years(self) -> bool:

@@ -98,8 +98,10 @@ class Networks:
             del data["mode"]
 
         self._rows["graph"].add(location, key, data, key, *names_of_file(file).values())
-        for node, data in graph.nodes(data=True):
-            self._rows["node"].add(location, node, node_defaults | data, key, node_names[node])
+        for node, attributes in graph.nodes(data=True):
+            self._rows["node"].add(
+                location, node, node_defaults | attributes, key, node_names[node]
+            )
         is_undirected = not graph.is_directed()
         for source, target, attributes in _edges(graph):
             ends = (node_names[source], node_names[target])

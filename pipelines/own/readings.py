@@ -103,6 +103,7 @@ class Readings:
 
     def __iter__(self) -> Iterator[Reading]:
         given = {self.params.source, self.params.target} - {""}
+        are_numbered = self.params.node in (ROWS_FROM_0, ROWS_FROM_1)
         for nodes in self.tables:
             keys = self.node_keys(nodes)
             for edges in self.tables:
@@ -111,12 +112,14 @@ class Readings:
                     continue
                 found = [*self._readings_of_keys(edges, nodes, keys)]
                 rows = [*self._readings_of_rows(edges, nodes, found)]
+                if are_numbered:
+                    found = []
                 if any(reading.has_ids for reading in found):
                     rows = []
                 if not found:
                     within = [*self._readings_within_graphs(edges, nodes)]
                     linked = [r for r in within if r.graph_columns[0] == r.graph_columns[1]]
-                    if not within:
+                    if not within and not are_numbered:
                         found = [*self._near_readings(edges, nodes)]
                     if any(reading.has_ids for reading in found):
                         rows = []
@@ -143,7 +146,7 @@ class Readings:
 
     def node_keys(self, nodes: Table) -> list[str]:
         """Return the columns that may have the ids of the nodes: the given one, or all keys but targets."""
-        if self.params.node:
+        if self.params.node not in ("", ROWS_FROM_0, ROWS_FROM_1):
             return [self.params.node] if self.params.node in nodes.columns else []
         targets = names.matching(nodes.column_names, {*known_names.TABLE_LABELS} - {"label"})
         return [name for name in self.keys(nodes) if name not in targets]

@@ -142,12 +142,12 @@ class _RolesFinder:
         """
         support = max(reading.support for reading in readings)
         likely = [reading for reading in readings if reading.support >= _SIMILAR * support]
-        nodes = {reading.nodes for reading in likely}
-        likely = [reading for reading in likely if reading.edges not in nodes] or likely
+        nodes = [reading.nodes for reading in likely]
+        likely = [*filter(lambda reading: reading.edges not in nodes, likely)] or likely
         likely = [*filter(self._is_complete, likely)] or likely
         rank = max(reading.rank for reading in likely)
         likeliest = [reading for reading in likely if reading.rank == rank]
-        best = max(likeliest, key=lambda reading: (reading.fraction, reading.has_rows))
+        best = max(likeliest, key=lambda reading: (reading.fraction, self._has_order(reading)))
         rivals = [
             other
             for other in likeliest
@@ -175,8 +175,16 @@ class _RolesFinder:
         if reading.has_rows or any(reading.graph_columns):
             return True
         key = self.ids.of(reading.nodes, reading.node)
-        ends = (self.ids.of(reading.edges, name).cells for name in reading.likely_ends)
-        return all((key.positions(cells) >= 0).all() for cells in ends)
+        first, second = (self.ids.of(reading.edges, name).cells for name in reading.likely_ends)
+        return bool(min(key.positions(first).min(), key.positions(second).min()) >= 0)
+
+    def _has_order(self, reading: Reading) -> float:
+        """Order of equal readings: ids in any order, numbers of rows, and a column that counts them."""
+        if reading.has_rows:
+            return 0.5
+        ids = self.ids.of(reading.nodes, reading.node)
+        first = ids.cells[0].as_py() if ids.are_numbers else None
+        return first is None or not ids.cells.equals(row_numbers(len(ids.cells), first))
 
     def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
         """True if two tables have the same ids: columns of the same nodes."""
@@ -340,8 +348,12 @@ class _RolesFinder:
         pairs = [pair for pair in names.end_pairs(table.column_names) if _agrees(pair, given)]
         if len(pairs) == 1:
             return pairs[0], True
-        if len(table.column_names) == 2 and not table.has_names:
-            return (table.column_names[0], table.column_names[1]), True
+        columns = table.column_names
+        has_two = len(columns) == 2 and not any(
+            self.ids.of(table, name).are_fractions for name in columns
+        )
+        if has_two and not table.has_names:
+            return (columns[0], columns[1]), True
         common: dict[Ends, int] = {}
         free = self.readings.free(table)[:COMPARED_COLUMNS]
         candidates = [
@@ -388,15 +400,11 @@ class _RolesFinder:
         ids_of = {name: self.ids.of(table, name) for name in self.readings.free(table)}
         keys = [name for name, ids in ids_of.items() if ids.differ and not ids.are_fractions]
         graphs = [found for key in keys if (found := self._graph_columns(roles, table, key))]
-        has_graphs = any(
-            found["graph"] in _names(roles)
-            or all(
-                len(self.ids.of(roles.tables[level], name).distinct) == table.rows
-                for level, name in found.items()
-                if level != "graph"
-            )
-            for found in graphs
-        )
+        has_graphs = False
+        for found in graphs:
+            level, name = [*found.items()][-1]
+            other = self.ids.of(roles.tables[level], name)
+            has_graphs |= found["graph"] in _names(roles) or len(other.distinct) == table.rows
         nodes = roles.nodes
         if nodes is not None and roles.first_row is None and not has_graphs:
             ids = self.ids.of(nodes, roles.node)
@@ -406,10 +414,9 @@ class _RolesFinder:
         if roles.graphs is not None:
             for key in keys:
                 graph_ids = self._names_of_graphs(roles, self.ids.of(table, key))
-                if graph_ids:
-                    return replace(
-                        roles, graphs=self._with_columns(roles.graphs, table, key, graph_ids)
-                    )
+                if graph_ids is not None:
+                    joined = self._with_columns(roles.graphs, table, key, graph_ids)
+                    return replace(roles, graphs=joined)
         elif graphs:
             return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
         self._refuse_ids_with_faults(roles, table)

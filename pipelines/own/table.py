@@ -139,9 +139,10 @@ def table_of_arrays(
     for key, values in arrays.items():
         cells = _as_arrow(values)
         if pa.types.is_dictionary(cells.type):
-            texts = pa.array(Table("", dict(_typed_columns(key, cells.dictionary))).texts(key))
+            distinct = Table("", dict(_typed_columns(key, cells.dictionary)))
+            texts = pa.array(distinct.texts(key), pa.string())
             used = np.unique(cells.indices.drop_null())
-            categories[key] = tuple((texts if cells.type.ordered else texts.take(used)).to_pylist())
+            categories[key] = (*(texts if cells.type.ordered else texts.take(used)).to_pylist(),)
             cells = texts.take(cells.indices)
         typed = dict(_typed_columns(key, cells))
         if key in categories:

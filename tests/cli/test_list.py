@@ -11,10 +11,10 @@ from kmip_data.manifest import dataset_names
 
 def test_empty_home_names_the_build_command(home):
     text = expect_success("list").out
-    assert "Datasets to build: kmip-data list --all" in text
+    assert "Next: kmip-data list --all" in text
     assert not any(f"{name} " in text for name in dataset_names() if name != "long-range")
     assert all(f"\n{name} " in expect_success("list", "--all").out for name in dataset_names())
-    assert f"No builds in {home / 'built'} yet: kmip-data build long-range" in text
+    assert f"No builds in {home / 'built'} yet; long-range" in text
     assert f"{home}: " in text
     assert not home.exists()
 
@@ -38,7 +38,7 @@ def test_list_shows_builds_with_their_counts(make_build, tmp_path):
     catalogue = expect_success("list", "--all").out
     assert catalogue.startswith("dataset ")
     assert "s3dis-sample-k4" not in catalogue
-    assert "your builds: kmip-data list" in catalogue
+    assert catalogue.endswith("Next: kmip-data list\n")
 
 
 def test_lists_fit_80_columns(make_build, home):

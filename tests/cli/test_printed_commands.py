@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import shlex
-from functools import partial
 from pathlib import Path
 
 import click
@@ -16,31 +15,28 @@ from support.cli import expect_refusal, expect_success, kmip
 
 from kmip_data.cli.main import COMMANDS, root
 from kmip_data.cli.shared.completed_steps import TypedLine
-from kmip_data.cli.shared.printed_commands import ParsedCommand, complete_printed_commands
+from kmip_data.cli.shared.printed_commands import ParsedCommand
 from kmip_data.errors import SAME_AGAIN, Command, Setting, UsageError
 from tools.advice import advice_texts
 from tools.structure import ROOT, modules
-
-
-def complete(text: str, *typed: str) -> str:
-    add_options = partial(complete_printed_commands, words=typed, root=root, program="kmip-data")
-    completed = add_options(text)
-    assert add_options(completed) == completed
-    return completed
 
 
 def line(typed: str) -> TypedLine:
     return TypedLine(typed.split(), "kmip-data", root)
 
 
-def parse(text: str) -> ParsedCommand:
-    return ParsedCommand.from_words(shlex.split(text)[1:], root)
+def parse(typed: list[str], printed: str) -> ParsedCommand:
+    """Complete a printed command from typed words, and parse it."""
+    typed_line = TypedLine(typed, "kmip-data", root)
+    completed = typed_line.with_options(Command(f"kmip-data {printed}"))
+    assert typed_line.with_options(completed) == completed
+    return ParsedCommand.from_words(completed.words[1:], root)
 
 
 @pytest.mark.parametrize("typed", COMMANDS)
 def test_every_command_keeps_home_and_plugins_that_it_takes(typed):
     def names(command):
-        return {param.name for param in parse(f"kmip-data {command}").command.params}
+        return {param.name for param in parse([], command).command.params}
 
     line = [typed]
     if "home" in names(typed):
@@ -48,18 +44,16 @@ def test_every_command_keeps_home_and_plugins_that_it_takes(typed):
     if "plugin" in names(typed):
         line += ["--plugin", "p.py", "--plugin=q.py"]
     for printed in COMMANDS:
-        text = f"kmip-data {printed} NAME, which is prose, or an address"
-        completed = parse(complete(text, *line).partition(",")[0])
+        completed = parse(line, f"{printed} NAME")
         both = names(typed) & names(printed)
-        assert completed.values.get("home") == ("a b" if "home" in both else None), text
+        assert completed.values.get("home") == ("a b" if "home" in both else None), printed
         plugins = ["p.py", "q.py"] if "plugin" in both else None
-        assert completed.values.get("plugin") == plugins, text
+        assert completed.values.get("plugin") == plugins, printed
 
 
 @given(home=st.text(st.characters(exclude_categories=("C",)), min_size=1))
 def test_any_home_is_kept_as_it_was_typed(home):
-    text = complete("Next: kmip-data list", "runs", f"--home={home}")
-    assert parse(text.removeprefix("Next: ")).values["home"] == home
+    assert parse(["runs", f"--home={home}"], "list").values["home"] == home
 
 
 @pytest.mark.parametrize(
@@ -106,20 +100,14 @@ def test_options_of_a_build_are_kept_on_its_dataset(printed, typed, expected):
     assert line(typed).complete(step) == Command("kmip-data", *expected.split())
 
 
-def test_each_command_of_a_text_is_completed():
-    keep = partial(complete, "do: kmip-data list; or `kmip-data runs`, the run's kmip-data doctor")
-    assert keep("list", "--home", "h") == (
-        "do: kmip-data list --home h; or `kmip-data runs --home h`, the run's kmip-data doctor --home h"
-    )
-
-
 def test_output_errors_and_json_errors_are_completed(tmp_path, monkeypatch):
     monkeypatch.setenv("KMIP_DATA_HOME", str(tmp_path / "default"))
     home = tmp_path / "of mine"
-    text = expect_success("runs", "--home", home).out
-    assert f"Next: kmip-data train --home '{home}' NAME" in text
-    step = text.rpartition("kmip-data ")[2]
-    assert "cora" in expect_success(*shlex.split(step)).out
+    lines = expect_success("runs", "--home", home).out.splitlines()
+    steps = expect_success("runs", "--home", home, "--json").json["steps"]
+    assert lines[1:] == [f"Next: {shlex.join(step)}" for step in steps]
+    assert steps[0] == ["kmip-data", "train", "--home", str(home), "NAME"]
+    assert "cora" in expect_success(*steps[1][1:]).out
 
     message = expect_refusal("list", "--home", home, "--zzz")
     assert "Error: kmip-data list has no option --zzz.\n" in message

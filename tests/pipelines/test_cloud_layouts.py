@@ -9,7 +9,7 @@ import pytest
 from support.cli import expect_refusal, expect_success
 
 import kmip_data
-from kmip_data.pipelines.companion_files.item_columns import are_numbered_alike, class_folders
+from kmip_data.pipelines.companion_files.item_columns import class_folders
 from kmip_data.pipelines.datasets.points.layouts import find_clouds
 
 
@@ -93,21 +93,6 @@ def test_a_folder_is_a_class_if_each_cloud_is_in_one(case):
     assert bool(class_folders(names, by_default=True)) == is_default
 
 
-@pytest.mark.parametrize(
-    ("folders", "are_alike"),
-    [
-        (["batch1", "batch2"], True),
-        (["part_01", "Part-2"], True),
-        (["Class 1", "class 2"], False),
-        (["0", "1"], False),
-        (["oak1", "elm1"], False),
-        (["scan1", "scan"], False),
-    ],
-)
-def test_numbered_folders_may_be_no_classes(folders, are_alike):
-    assert are_numbered_alike(folders) == are_alike
-
-
 def test_a_folder_per_class_labels_clouds(tmp_path):
     for number in range(8):
         write_points(tmp_path / "clouds" / "ab"[number % 2] / f"{number}.txt", 9, number)
@@ -126,7 +111,8 @@ def test_a_folder_per_class_labels_clouds(tmp_path):
         *words, f"--archive={tmp_path / 'clouds'}", "--split-rule=folders", "--set=fold=2"
     )
     assert "fold 2" in message
-    message = expect_refusal(*words, "--archive", tmp_path / "clouds/a", "--set=label=folder")
+    folder = tmp_path / "clouds/a"
+    message = expect_refusal(*words, "--archive", folder, "--set=label=folder", code=4)
     assert "next: kmip-data build points" in message
 
 

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 from support.cli import expect_refusal, expect_success, kmip, python
-from support.raises import raises
 
 import kmip_data
-from kmip_data.errors import DamagedInput, Setting
-from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.companion_files.companions import NO_TABLE, Companions, find_companions
-from kmip_data.pipelines.companion_files.item_columns import ItemFacts
 from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.companion_files.part_lists import ItemNames
+from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.domains.cloud_columns import CloudOptions
+from kmip_data.pipelines.domains.text_clouds import values_of_column
 
 NAMES = {0: "floor", 1: "high wall", 7: "door"}
 LEGENDS = {
@@ -57,24 +54,14 @@ def test_a_legend_has_a_column_of_distinct_codes_and_one_of_names(tmp_path, case
 
 
 def test_a_legend_names_all_labels_or_the_given_classes():
-    other = {"a.txt": {5: "x", 6: "y"}, "b.txt": {-1: "none", **NAMES}}
-    assert find_legend(other, Counter({0: 9, 7: 1, -1: 3})).file == "b.txt"
-    assert find_legend(other, Counter({0: 9, 2: 9})) is None
-    assert -1 not in find_legend(other, Counter({0: 9})).names
-    with raises(DamagedInput, naming=2) as error:
-        find_legend(other, Counter({0: 99, 2: 1}))
-    assert error.value.steps[-1] == Setting(classes="0,1,7")
-    assert find_legend(other, Counter({0: 99, 2: 1}), [7, 0]).file == "b.txt"
-    assert find_legend(other, Counter()) is None
+    legends = {"a.txt": {5: "x", 6: "y"}, "b.txt": {-1: "none", **NAMES}}
+    assert find_legend(legends, {0, 7}) == ("b.txt", NAMES)
+    assert find_legend(legends, {0, 2}) is find_legend(legends, ()) is None
 
 
 def test_an_item_is_found_by_each_of_its_names_that_no_other_has():
-    folded = ItemNames(["a/IMG_1.JPG", "b/n.txt", "b/N.txt"])
-    assert [folded.find(name) for name in ("img_1.jpg", "N", "b/n.TXT")] == [
-        "a/IMG_1.JPG",
-        "b/N.txt",
-        None,
-    ]
+    assert ItemNames(["a/IMG_1.JPG"]).find("img_1.jpg") == "a/IMG_1.JPG"
+    assert ItemNames(["b/n.txt", "b/N.txt"]).find("n") is None
     names = ItemNames(["a/x.txt", "b/x.txt", "b/y.v2.npy", "Area_1/room"])
     for name in ("b/y.v2.npy", "y.v2.npy", "y.v2", "data/b/y.v2.npy", " ./b/y.v2 ", "b\\y.v2"):
         assert names.find(name) == "b/y.v2.npy"
@@ -85,7 +72,7 @@ def test_an_item_is_found_by_each_of_its_names_that_no_other_has():
 
 def values_of(companions: Companions, column: str) -> dict[str, object]:
     """Value of a column for each item that has one."""
-    values = ItemFacts(companions).by_item(column)
+    values = companions.by_item(values_of_column(companions.column(column), Notices()))
     return {item: value for item, value in values.items() if value is not None}
 
 
@@ -125,9 +112,8 @@ def test_a_file_next_to_clouds_is_what_its_values_say(tmp_path, case):
         assert companions.sources[column] == name
         assert values_of(companions, column)["3.txt"] == value
     elif expected == "part":
-        code = 0 if "train" in name else 2
-        parts = {item: part for item, part in companions.parts.items() if part != NO_PART}
-        assert parts == dict.fromkeys(["3.txt", "5.txt"], code)
+        part = "train" if "train" in name else "test"
+        assert values_of(companions, "split") == dict.fromkeys(["3.txt", "5.txt"], part)
     elif expected == "ignored":
         assert companions.ignored == {name: NO_TABLE}
     elif expected == "legend":
@@ -260,7 +246,7 @@ def test_a_table_above_clouds_is_read_and_one_that_names_none_is_explained(scans
     message = expect_refusal(*words, "--set=label=heights", code=2)
     assert message.endswith("--set label=height\n")
     (scans / "table.csv").write_text(table.replace("scan_", "plot "))
-    message = expect_refusal(*words, "--set=label=height", code=4)
+    message = expect_refusal(*words, "--set=label=height", code=2)
     assert "table.csv" in message
     assert "'scan_0'" in message
     assert "next: kmip-data build points" in message

@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 import kmip_data
 from kmip_data.builds.home import Build
-from kmip_data.format.schema import Schema
+from kmip_data.format.schema import NODE_ID, Schema
 
 DOORS = ("save", "pt", "npz", "csv", "graphml", "pandas", "networkx")
 
@@ -124,9 +124,11 @@ def built(door: str, graphs: list[Data], folder: Path) -> Build:
 
 
 def comparable(schema: Schema) -> Schema:
-    """Return a schema without names of columns and presented dtypes."""
+    """Return a schema without names of columns, presented dtypes, and the ids that files give nodes."""
     columns = []
     for column in sorted(schema.columns, key=lambda column: column.key):
+        if column.key == NODE_ID:
+            continue
         columns.append(replace(column, doc="", fields=(), presented=column.stored))
     return replace(schema, columns=tuple(columns), key_length=8)
 

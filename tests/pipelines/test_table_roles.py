@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-from collections import Counter
 
 import networkx as nx
 import numpy as np
@@ -29,88 +27,6 @@ def random_names(rng, count):
     """Draw names that mean nothing."""
     names = {"".join(rng.choice(_LETTERS, 5)) for _ in range(3 * count)}
     return sorted(names)[:count]
-
-
-def decimals(rng, rows):
-    return rng.random(rows).round(3) + 0.0005
-
-
-def write_tables(rng, folder, frames):
-    """Write tables with random names of files, and columns and rows in random order."""
-    for name, frame in zip(random_names(rng, len(frames)), frames, strict=True):
-        shuffled = frame[list(rng.permutation(frame.columns))].sample(
-            frac=1, random_state=int(rng.integers(99))
-        )
-        write_files(folder, **{f"{name}_csv": shuffled.to_csv(index=False)})
-    return folder
-
-
-def graph_of(got):
-    """Return nodes by feature, and edges by the features of their ends."""
-    edges = Counter()
-    for record in got.records:
-        mass = record.columns["node/x"][:, 0]
-        edges.update(zip(*mass[record.edge_index].tolist(), strict=True))
-    masses = [value for record in got.records for value in record.columns["node/x"][:, 0].tolist()]
-    return Counter(masses), edges
-
-
-@pytest.mark.parametrize("trial", range(12))
-def test_names_of_files_and_columns_and_other_columns_make_no_difference(tmp_path, trial):
-    """Ids of three kinds; lines have a number of their own, a decimal, a year and a small count."""
-    rng = np.random.default_rng(trial)
-    count = 120
-    ids = [
-        rng.permutation(count) + 7,
-        np.array([f"town {number}" for number in range(count)], object),
-        np.array([f"É{number:03d} " for number in range(count)], object),
-    ][trial % 3]
-    names = random_names(rng, 9)
-    nodes = pd.DataFrame({names[0]: ids, names[1]: decimals(rng, count)})
-    nodes[names[2]] = rng.integers(1_900, 2_000, count)
-    ends = rng.integers(0, count, (300, 2))
-    first, second = sorted(names[3:5])  # the earlier name, so that directions can be compared
-    edges = pd.DataFrame({first: ids[ends[:, 0]], second: ids[ends[:, 1]]})
-    edges[names[5]] = [f"L{number}" for number in range(len(edges))]
-    edges[names[6]] = decimals(rng, len(edges))
-    edges[names[7]] = rng.integers(1_990, 2_020, len(edges))
-    named = write_files(
-        tmp_path / "named",
-        nodes_csv=nodes.rename(columns={names[0]: "id"}).to_csv(index=False),
-        edges_csv=edges.rename(columns={first: "source", second: "target"}).to_csv(index=False),
-    )
-    order = write_tables(rng, tmp_path / "other", [nodes, edges])
-    expected = graph_of(read_files(named, feature=(names[1],)))
-    masses, pairs = graph_of(read_files(order, feature=(names[1],)))
-    assert masses == expected[0]
-    # Columns in another order swap source and target.
-    swapped = Counter({pair[::-1]: number for pair, number in expected[1].items()})
-    assert pairs in (expected[1], swapped)
-
-
-@pytest.mark.parametrize("restart", [False, True], ids=["ids of all graphs", "ids of each graph"])
-@pytest.mark.parametrize("trial", range(3))
-def test_tables_of_several_graphs_need_no_names(tmp_path, trial, restart):
-    """Three tables; ids may begin anew in each graph, and otherwise edges need no column of graphs."""
-    rng = np.random.default_rng(trial)
-    names = random_names(rng, 9)
-    keys = [f"K{number}" for number in range(8)]
-    node_rows, edge_rows = [], []
-    for number, key in enumerate(keys):
-        first = 0 if restart else 20 * number
-        node_rows += [(key, first + node, first + node + 0.25) for node in range(9)]
-        edge_rows += [(key, first + node, first + (node * 2 + 1) % 9) for node in range(9)]
-    nodes = pd.DataFrame(node_rows, columns=names[:3])
-    edges = pd.DataFrame(edge_rows, columns=names[3:6])
-    if not restart:
-        edges = edges.drop(columns=names[3])
-    graphs = pd.DataFrame({names[6]: keys, names[7]: [number % 2 for number in range(8)]})
-    folder = write_tables(rng, tmp_path / "t", [nodes, edges, graphs])
-    got = read_files(folder, label=(names[7],))
-    assert {record.key: int(record.columns["graph/y"]) for record in got.records} == {
-        key: number % 2 for number, key in enumerate(keys)
-    }
-    assert all(record.num_nodes == 9 and record.num_edges == 9 for record in got.records)
 
 
 def test_the_graph_of_a_row_is_named_by_the_column_of_the_same_name(tmp_path):
@@ -139,14 +55,6 @@ def test_the_graph_of_a_row_is_named_by_the_column_of_the_same_name(tmp_path):
         assert sizes == {first + number: number / 4 for number in range(40)}
         assert got.schema.column("node/x").fields == ("kind=a", "kind=b", "kind=c")
         assert any(line.startswith("name: names") for line in got.files["ignored"])
-    # A column of an end is no column of graphs.
-    folder = write_files(
-        tmp_path / "r",
-        films_csv="film,genre\nf1,a\nf2,b\n",
-        stars_csv="user,film,stars\nu1,f1,2\nu2,f1,4\nu2,f2,3\n",
-    )
-    with pytest.raises(DamagedInput):
-        read_files(folder, source="user", target="film", label=("genre",))
 
 
 def csv(header=True, sep=",", **columns):
@@ -285,7 +193,7 @@ ONE_GRAPH = {
             "ziele_csv": csv(nummer=range(4), name=[*"abcd"]),
         },
         {(f"{row}", f"{(row - 5) % 12}") for row in range(12)},
-        {},
+        {"node": "none"},
     ),
     "zeros lost": (
         {
@@ -367,46 +275,6 @@ def test_a_first_line_of_texts_is_data_if_it_has_ids_as_the_lines_below(tmp_path
     titles = "".join(f"{name},title {row}\n" for row, name in enumerate(ids))
     got = read_files(write_files(tmp_path / "tree", q_csv=f"source,target\n{tree}", p_csv=titles))
     assert (got.first.num_nodes, got.first.num_edges) == (12, 11)
-
-
-@pytest.mark.parametrize("files", ["one file", "files of one graph", "files that are graphs"])
-@pytest.mark.parametrize("form", ["{:08d}", "{:02d}", "{:.0f}.0", "{}", "+{}", "A{:03d}"])
-def test_ids_are_found_and_stored_as_they_are_written(tmp_path, form, files):
-    """Codes such as 007 are texts and A007 too; their texts neither are features nor are asked about."""
-    numbers = [7, 99, *range(100, 140)]
-    ids = [form.format(number) for number in numbers]
-    nodes = "Account,Balance,Flagged\n" + "".join(
-        f"{key},{row}.5,{'NY'[row % 2]}\n" for row, key in enumerate(ids)
-    )
-    rows = [f"{first},{ids[row - 2]},{row}.25\n" for row, first in enumerate(ids)]
-    halves = [rows] if files == "one file" else [rows[:20], rows[20:]]
-    tables = {f"m{number:02d}_csv": "u,v,w\n" + "".join(half) for number, half in enumerate(halves)}
-    folder = write_files(tmp_path / "t", **tables)
-    if files == "files that are graphs":
-        sets = [{*" ".join(half).replace(",", " ").split()} for half in halves]
-        keys = [f"m{number:02d}" for number, ends in enumerate(sets) for key in ids if key in ends]
-        rows = [key for ends in sets for key in ids if key in ends]
-        lines = "".join(f"{g};{key};{key[-1:]}.5\n" for g, key in zip(keys, rows, strict=True))
-        write_files(folder, p_tsv="period;Account;Balance\n" + lines)
-        write_files(folder, q_tsv="name\tclass\nm00\ta\nm01\tb\n")
-        got = read_files(folder, label=("class",))
-        assert [record.num_edges for record in got.records] == [20, 22]
-        return
-    got = read_files(write_files(folder, a_csv=nodes), label=("Flagged",))
-    assert got.edges() == {(row, (row - 2) % 42) for row in range(42)}
-    stored = got.first.columns[NODE_ID]
-    if stored.ndim == 2:  # UTF-8
-        stored = [bytes(row).rstrip(b"\0").decode() for row in stored]
-    is_number = form in {"{}", "{:.0f}.0", "+{}"}
-    assert [*stored] == (numbers if is_number else ids)
-    assert not [line for line in got.files["ignored"] if "Account" in line]
-
-
-def workbook_of(columns):
-    """Return a workbook with one sheet."""
-    file = io.BytesIO()
-    pd.DataFrame(columns).to_excel(file, index=False)
-    return file.getvalue()
 
 
 def write_graph_files(folder, count, suffix="dot"):

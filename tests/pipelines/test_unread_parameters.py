@@ -105,7 +105,7 @@ FILES: dict[str, list[Callable[[Path], object]]] = {
     ],
     "format": [
         write_one(nodes_csv=NODES, edges_csv=EDGES),
-        write_one(nodes_csv=NODES, edges_csv=EDGES + "1,7,2,3\n"),
+        write_one(nodes_csv=NODES, edges_csv=EDGES + "0,2,1,1\n" * 20 + "1,7,2,3\n"),
         write_one(edges_csv="0,1\n1,2\n", readme_txt="Links."),
         write_one(nodes_csv=NODES.replace("1.5", '"1,500"'), edges_csv=EDGES),
         write_one(

@@ -22,8 +22,8 @@ from kmip_data.models.training.run.run_folder import (
     CONFIG_NAME,
     config_command,
     home_of_run,
-    home_option,
     resume_command,
+    run_option_text,
 )
 
 #: Divisor of the learning rate of a run that has the default settings already.
@@ -58,7 +58,7 @@ def line_to_try(runs: Sequence[Path], results: Sequence[RunResult], build: Build
         if has_features and not (config.model.reads_edges or is_tried):
             commands.append(
                 f"kmip-data train {shlex.quote(first.dataset)}"
-                f" --model gine{options}{home_option(run)}"
+                f" --model gine{options}{run_option_text(run)}"
             )
         commands += _lines_that_add_reverse_edges(run, build)
     words = []
@@ -82,7 +82,7 @@ def _lines_that_add_reverse_edges(run: Path, build: Build) -> list[str]:
     if not is_one_way or archive == "FILE" or list_builds(home, name):
         return []
     command = command_of_own_build(name, {**card.parameters, "undirected": True}, archive)
-    return [f"{command}{home_option(run)}"]
+    return [f"{command}{run_option_text(run)}"]
 
 
 def _settings_to_try(run: Path, config: RunConfig, defaults: Sequence[str]) -> list[str]:

@@ -22,6 +22,7 @@ from kmip_data.models.config import dotted_keys
 from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig
 from kmip_data.pipelines.find_builds import parameter_names
+from kmip_data.plugins import sources_in_environment
 from kmip_data.text import count_with_noun, dataset_name_from
 
 if TYPE_CHECKING:
@@ -105,16 +106,22 @@ def home_of_run(run: Path) -> Home:
     return Home(Path(*run.parts[:-4]))
 
 
-def home_words(run: Path) -> list[str]:
-    """Return the words ``--home DIR`` for a run outside the default home."""
+def run_options(run: Path) -> list[str]:
+    """Return the words ``--home DIR`` for a run outside the default home, and ``--plugin FILE``.
+
+    Opening a run never imports code, so its commands name the plugins of this process.
+    """
     home = home_of_run(run)
     is_default = home == Home.locate() or home.runs not in run.parents
-    return [] if is_default else ["--home", str(home.path)]
+    options = [] if is_default else ["--home", str(home.path)]
+    for source in sources_in_environment():
+        options += ["--plugin", source]
+    return options
 
 
-def home_option(run: Path) -> str:
-    """Return the option `` --home DIR`` for a run outside the default home, to append to a text."""
-    return "".join(f" {shlex.quote(word)}" for word in home_words(run))
+def run_option_text(run: Path) -> str:
+    """Return the options of a run's commands, to append to a text."""
+    return "".join(f" {shlex.quote(word)}" for word in run_options(run))
 
 
 def short_run_name(run: Path) -> str:
@@ -125,13 +132,13 @@ def short_run_name(run: Path) -> str:
 
 def resume_command(run: Path, *options: object) -> Command:
     """Return the command that resumes a run."""
-    return Command("kmip-data train --resume", run, *home_words(run), *options)
+    return Command("kmip-data train --resume", run, *run_options(run), *options)
 
 
 def config_command(run: Path, *options: object) -> Command:
     """Return the command that trains a new run with the configuration of another."""
     config = run / CONFIG_NAME
-    return Command("kmip-data train --config", config, *home_words(run), *options)
+    return Command("kmip-data train --config", config, *run_options(run), *options)
 
 
 def shorter_run_commands(run: Path, config: RunConfig, data: RunData, share: float) -> list[str]:

@@ -18,8 +18,8 @@ from kmip_data.models.training.run.result import is_edited, read_result
 from kmip_data.models.training.run.run_folder import (
     CONFIG_NAME,
     RESULT_NAME,
-    home_option,
     metrics_columns,
+    run_option_text,
 )
 from kmip_data.text import format_duration, timestamp
 
@@ -159,5 +159,5 @@ def read_run_status(folder: Path, home: Home) -> RunStatus:
 
     if has_begun:
         run.resume = f"kmip-data train --resume {shlex.quote(f'{dataset}/{model}/{name}')}"
-        run.resume += home_option(folder)
+        run.resume += run_option_text(folder)
     return run

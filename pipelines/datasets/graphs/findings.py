@@ -18,8 +18,8 @@ from kmip_data.errors import OpenQuestions, Setting
 from kmip_data.format.schema import ItemForm
 from kmip_data.format.split_files import NO_PART
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.formats.written_numbers import DecimalSign
 from kmip_data.pipelines.known_names import NO_LABEL
+from kmip_data.pipelines.own.columns.numbers import DecimalSign
 
 #: Level of a table -> key of its features.
 FEATURE_KEYS: dict[Level, str] = {

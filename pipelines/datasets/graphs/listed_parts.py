@@ -9,6 +9,7 @@ from itertools import chain, islice
 
 import numpy as np
 
+from kmip_data.columns.part_masks import part_code
 from kmip_data.errors import DamagedInput
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.format.schema import NODE_ID, node_id_texts
@@ -38,13 +39,13 @@ def add_listed_parts(
         are_numbers = ids is None or ids.ndim == 1
         parts = ListedParts(lists, _whole_number if are_numbers else str, are_paths=False)
         names = range(first[0].num_nodes) if ids is None else node_id_texts(ids)
-        attributes.masks = np.array([parts.code(str(name)) for name in names], np.uint8)
+        attributes.masks = np.array([part_code(parts.part(str(name))) for name in names], np.uint8)
         yield from first
     else:
         parts = ListedParts(lists)
         attributes.part_keys.append(_KEY)
         for graph in chain(first, graphs):
-            code = np.array([parts.code(graph.key)], np.uint8)
+            code = np.array([part_code(parts.part(graph.key))], np.uint8)
             yield replace(graph, columns={**graph.columns, _KEY: code})
     parts.refuse_unknown_names("node" if len(first) == 1 else "graph")
 

@@ -278,16 +278,14 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
             if not is_annotation(name) and name not in folder.labels.values()
         ]
         companions = find_companions(raw.path, named, list(folder.files), options)
-        companions.leave_out(params.ignore, list(folder.files))
+        companions.leave_out(params.ignore)
         files = {name: folder.files[name] for name in folder.files if name not in companions.files}
         clouds = list(files)
 
         # 2. Read the clouds.
         labels = None
         if params.label is not None:
-            labels = labels_of_items(
-                params.label, clouds, companions, optional=params.label_optional
-            )
+            labels = labels_of_items(params.label, clouds, companions)
         is_of_points = labels is None and params.label != NO_LABEL
         survey = Survey(options, params.feature, params.label if is_of_points else "")
         survey.is_label_optional = params.label_optional
@@ -322,7 +320,7 @@ class OwnPointPipeline(DescribedPipeline[InferredPointParams]):
             )
             warnings += inferred.summary["warnings"]
         of_clouds = "" if labels is None else labels.name
-        for_split = split_columns(list(positions), companions, params.group, of_clouds)
+        for_split = split_columns(companions, params.group, of_clouds)
         inferred = inferred.model_copy(
             update={
                 "label_level": "node" if labels is None else "graph",
@@ -526,13 +524,10 @@ def _unread_parameters(
 
 def _check_label_of_tables(label: str | None, survey: Survey, companions: Companions) -> None:
     """Refuse a label that no cloud has, if a table has a column like it."""
-    errors = survey.unusable.items()
-    clouds = [name for name, error in errors if isinstance(error, MissingLabel)]
-    if label is None or not clouds or survey.clouds:
-        return
-    companions.refuse_unmatched(label, clouds)
-    if nearest_names(label, [*companions.sources]):
-        companions.refuse_missing("label", label, clouds)
+    is_missing = any(isinstance(error, MissingLabel) for error in survey.unusable.values())
+    columns = [*companions.sources, *companions.unmatched]
+    if label and is_missing and not survey.clouds and nearest_names(label, columns):
+        companions.refuse_missing("label", label)
 
 
 def _check_size(name: str, cloud: Cloud, params: OwnPointParams, max_points: int) -> None:

@@ -198,7 +198,12 @@ def _read_bin(path: Path, name: str, options: CloudOptions) -> CloudColumns:
         if not fitting:
             raise ValueError(f"{size:,} bytes are not rows of float32")
         likely = [names for names in fitting if _can_be_scan(path, names)]
-        answers = [Setting(bin=names) for names in likely or fitting]
+        if not likely:
+            raise DamagedInput(
+                f"{name} does not state its columns of float32.",
+                steps="name them with bin, such as bin=x,y,z,intensity",
+            )
+        answers = [Setting(bin=names) for names in likely]
         listed = ", or ".join(map(str, answers))
         question = f"{name} does not state its columns of float32: {listed}"
         raise OpenQuestions({question: answers[0]})

@@ -174,7 +174,7 @@ class OwnSuperpixelPipeline(DescribedPipeline[InferredSuperpixelParams]):
         options = CloudOptions(encoding=params.encoding, decimal=params.decimal)
         pictures = [picture for picture, _ in pairs]
         companions = find_companions(raw.path, raw.members, pictures, options)
-        companions.leave_out(params.ignore, pictures)
+        companions.leave_out(params.ignore)
         return companions
 
     def schema(self, params: InferredSuperpixelParams) -> Schema:

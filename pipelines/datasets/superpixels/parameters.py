@@ -131,7 +131,7 @@ def infer_pictures(
     elif params.label is not None or not params.label_optional:  # else like pictures with masks
         labels = _labels_of_pictures(pictures, companions, params)
     label = "" if labels is None else labels.name
-    for_split = split_columns(pictures, companions, params.group, label)
+    for_split = split_columns(companions, params.group, label)
     values: dict[str, dict[str, Any]] = {column.key: rows for column, rows in for_split.items()}
     inferred = InferredPictures(has_masks=has_masks, split_columns=tuple(for_split))
     if labels is None:
@@ -155,18 +155,11 @@ def _labels_of_pictures(
     known = params.model_dump() if params.label_optional else {}
     params.refuse_unread({"void": "there are no masks"}, **known)
     folders = [picture.partition("/")[2] for picture in pictures]
-    labels = labels_of_items(
-        params.label,
-        pictures,
-        companions,
-        folders,
-        group=params.group,
-        optional=params.label_optional,
-    )
+    labels = labels_of_items(params.label, pictures, companions, folders, group=params.group)
     if labels is not None:
         return labels
     reason = "the pictures have no labels"
     params.refuse_unread(dict.fromkeys(("classes", "task", "class_name"), reason), **known)
     if params.label not in {None, NO_LABEL} and not params.label_optional:
-        companions.refuse_missing("label", str(params.label), pictures)
+        companions.refuse_missing("label", str(params.label))
     return None

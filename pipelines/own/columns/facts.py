@@ -27,12 +27,12 @@ from kmip_data.pipelines.own.columns.numbers import (
 )
 from kmip_data.pipelines.own.table import Table
 
-#: Words for a missing value: always among numbers, booleans and dates, and if the user says so elsewhere.
+#: Words for a missing value.
 MISSING = frozenset(
     ["", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "none", "?", "-", "#N/A", "<NA>"]
 )
-#: Those of them that may name a class.
-_CLASSES = {"None", "none", "?", "-"}
+#: Those of them that may be values of a column of texts; a target has no class NA.
+MAY_BE_VALUES = {"NA", "None", "none", "?", "-"}
 BOOLEANS = {"true": 1.0, "false": 0.0, "yes": 1.0, "no": 0.0}
 _MONTHS = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _DAYS = "(?:mon|tue|wed|thu|fri|sat|sun)[a-z]*"
@@ -124,14 +124,16 @@ class ColumnFacts:
         """Numbers without missing ones, sorted; empty for texts."""
         if self.numbers is None:
             return np.empty(0)
-        return np.sort(self.numbers[~self.is_missing])
+        numbers = self.numbers[~self.is_missing]
+        numbers.sort()
+        return numbers
 
     @cached_property
     def distinct(self) -> int:
         """Number of distinct values."""
         if self.numbers is None:
             return len(self.coded.dictionary)
-        return int((np.diff(self.ascending) > 0).sum()) + bool(self.filled)
+        return int((self.ascending[1:] > self.ascending[:-1]).sum()) + bool(self.filled)
 
     @property
     def is_unique(self) -> bool:
@@ -152,9 +154,9 @@ class ColumnFacts:
         return tuple(text for text in self.texts if text in MISSING)
 
     def of_target(self) -> ColumnFacts:
-        """Return the facts of a target, whose words for a missing value are few that may name a class."""
-        words = {*self.open_words} - _CLASSES
-        return replace(self, cells=without(self.cells, words)) if words else self
+        """Return the facts of a target: NA is no class."""
+        is_open = "NA" in self.open_words
+        return replace(self, cells=without(self.cells, ["NA"])) if is_open else self
 
     @cached_property
     def strays(self) -> tuple[str, ...]:
@@ -264,12 +266,15 @@ class TableFacts:
             lower = [text.lower() for text in filled.texts]
             if {*lower} <= {"true", "false"} or {*lower} <= {"yes", "no"}:
                 numbers = filled.by_row([BOOLEANS[text] for text in lower], np.nan)
+                if len(lower) > 2:  # several spellings
+                    filled = replace(filled, cells=pc.utf8_lower(filled.cells))
                 return replace(filled, numbers=numbers, are_booleans=True)
 
-        # 3. Among texts, the user or a description says what is missing.
+        # 3. Among texts, some words may be values; the user or a description says which.
         if values or filled.cells.null_count == cells.null_count:
             return filled
-        return replace(facts, cells=without(cells, words))
+        certain = set() if facts.are_words_given else MISSING - MAY_BE_VALUES
+        return replace(facts, cells=without(cells, words | certain))
 
     def _of_numbers(
         self, facts: ColumnFacts, readings: Readings, missing: Collection[str]

@@ -23,19 +23,38 @@ IDS = {
     "from 0": lambda n, rng: [*map(str, range(n))],
     "gaps": lambda n, rng: [*map(str, 3 + 7 * rng.permutation(n))],
     "codes": lambda n, rng: [f"{i:05d}" for i in rng.permutation(n)],
+    "short codes": lambda n, rng: [f"{i:02d}" for i in 95 + rng.permutation(n)],
     "floats": lambda n, rng: [f"{i}.0" for i in 11 + 3 * rng.permutation(n)],
+    "signs": lambda n, rng: [f"+{i}" for i in 7 + 3 * rng.permutation(n)],
+    "accents": lambda n, rng: [f"É{i:03d} " for i in rng.permutation(n)],
 }
 ENDS = [("source", "target"), ("from", "to"), ("sender", "receiver"), ("stop 1", "stop 2")]
-GRAPHS = ["one", "ids restart", "ids differ", "graph in nodes alone"]
+GRAPHS = ["one", "ids restart", "ids differ", "graph in nodes alone", "files"]
 
 
-def write_table(path: Path, columns: dict[str, Sequence[object]], rng: np.random.Generator) -> None:
+class Names:
+    """Names of files and columns, as they are or without a meaning."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self._rng = rng
+        self.have_meaning = rng.random() < 0.5
+
+    def of(self, name: str) -> str:
+        return name if self.have_meaning else "".join(self._rng.choice([*"bcdfghjklmnpq"], 6))
+
+
+def write_table(
+    path: Path,
+    columns: dict[str, Sequence[object]],
+    rng: np.random.Generator,
+    ends: Sequence[str] = (),
+) -> None:
+    """Write a table in any order of its rows and columns, but for the ``ends`` of an edge."""
     names = [*columns]
-    first, second = ENDS[-1]  # whose order tells the direction
     rng.shuffle(names)
-    if {first, second} <= {*names} and names.index(first) > names.index(second):
-        swapped = {first: second, second: first}
-        names = [swapped.get(name, name) for name in names]
+    places = sorted(map(names.index, ends))
+    for place, end in zip(places, ends, strict=True):
+        names[place] = end
     rows = rng.permutation(len(columns[names[0]]))
     with path.open("w", newline="") as file:
         table = csv.writer(file)
@@ -55,8 +74,11 @@ def read_answering(folder: Path, **params: Any) -> list[GraphRecord]:
     raise AssertionError("questions without end")
 
 
-def write_set(folder: Path, seed: int) -> set[tuple[float, float]]:
-    """Write a random set; return the weights of the nodes at each edge, which tell them."""
+def write_set(folder: Path, seed: int) -> tuple[str, set[tuple[float, float]]]:
+    """Write a random set; return the name of a weight of the nodes, and these at each edge.
+
+    Nodes and edges have years, and edges a number of their own and a small count.
+    """
     rng = np.random.default_rng(seed)
     kind = GRAPHS[seed % len(GRAPHS)]
     sizes = [30] if kind == "one" else [12, 15, 9, 20]
@@ -75,28 +97,41 @@ def write_set(folder: Path, seed: int) -> set[tuple[float, float]]:
         ]
     )
     pairs = np.unique(pairs, axis=0)
-    source, target = ENDS[rng.integers(len(ENDS))]
-    nodes = {"id": ids, "weight": weights}
-    edges = {source: [ids[u] for u, _ in pairs], target: [ids[v] for _, v in pairs]}
-    edges["length"] = rng.uniform(1, 9, len(pairs)).round(3)
+
+    names = Names(rng)
+    ends = [*map(names.of, ENDS[rng.integers(len(ENDS))])]
+    weight = names.of("weight")
+    nodes = {names.of("id"): ids, weight: weights}
+    nodes[names.of("founded")] = rng.integers(1_900, 2_000, len(ids))
+    edges = {end: [ids[node] for node in column] for end, column in zip(ends, pairs.T, strict=True)}
+    edges[names.of("length")] = rng.uniform(1, 9, len(pairs)).round(3)
+    edges[names.of("line")] = [f"L{row}" for row in range(len(pairs))]
+    edges[names.of("opened")] = rng.integers(1_990, 2_020, len(pairs))
+    graph_names = [f"g{graph}" for graph in graphs]
     if kind != "one":
-        names = [f"g{graph}" for graph in graphs]
-        nodes["sample"] = names
-        if kind != "graph in nodes alone":
-            edges["sample"] = [names[u] for u, _ in pairs]
-        distinct = [*dict.fromkeys(names)]
-        write_table(folder / "samples.csv", {"sample": distinct, "kind": ["x", "y"] * 2}, rng)
-    write_table(folder / "things.csv", nodes, rng)
-    write_table(folder / "pairs.csv", edges, rng)
-    return {(np.float32(weights[u]), np.float32(weights[v])) for u, v in pairs}
+        nodes[names.of("sample")] = graph_names
+        distinct = [*dict.fromkeys(graph_names)]
+        samples = {names.of("sample"): distinct, names.of("kind"): ["x", "y"] * 2}
+        write_table(folder / f"{names.of('samples')}.csv", samples, rng)
+    if kind in {"ids restart", "ids differ"}:
+        edges[names.of("sample")] = [graph_names[u] for u, _ in pairs]
+    write_table(folder / f"{names.of('things')}.csv", nodes, rng)
+    if kind == "files":
+        for graph in range(len(sizes)):
+            rows = np.flatnonzero(graphs[pairs[:, 0]] == graph)
+            part = {name: [column[row] for row in rows] for name, column in edges.items()}
+            write_table(folder / f"g{graph}.csv", part, np.random.default_rng(seed), ends)
+    else:
+        write_table(folder / f"{names.of('pairs')}.csv", edges, rng, ends)
+    return weight, {(np.float32(weights[u]), np.float32(weights[v])) for u, v in pairs}
 
 
 def test_random_sets_are_read_as_they_were_written(tmp_path):
     def check(seed: int) -> None:
         folder = tmp_path / str(seed)
         folder.mkdir()
-        truth = write_set(folder, seed)
-        records = read_answering(folder)
+        weight, truth = write_set(folder, seed)
+        records = read_answering(folder, feature=(weight,))
         assert len(records) == (1 if seed % len(GRAPHS) == 0 else 4)
         got = set()
         for record in records:
@@ -115,4 +150,39 @@ def test_users_and_films_are_not_one_kind_of_nodes(tmp_path):
     rows = {"user": rng.integers(1, 30, 99), "film": rng.integers(1, 60, 99)}
     write_table(tmp_path / "ratings.csv", rows | {"stars": rng.integers(1, 6, 99)}, rng)
     with pytest.raises(DamagedInput, match="joins two kinds of nodes"):
+        read_answering(tmp_path)
+
+
+def test_edges_are_no_nodes_of_other_edges_and_fit_completely(tmp_path):
+    """Two columns of the nodes lie in the names of the graphs, and two of each table in row numbers."""
+    rng = np.random.default_rng(0)
+    graphs = np.repeat(np.arange(6), 8)
+    nodes = {"person": [f"n{i}" for i in range(48)], "zone": graphs % 2, "sample": graphs}
+    u, v = rng.integers(0, 8, (2, 90)) + 8 * rng.integers(0, 6, 90)
+    edges = {"von": [f"n{i}" for i in u], "nach": [f"n{i}" for i in v], "fid": range(90)}
+    write_table(tmp_path / "nodes.csv", nodes, rng)
+    write_table(tmp_path / "targets.csv", {"id": range(6), "field": [0.5, 2, 3, 4, 5, 6]}, rng)
+    write_table(tmp_path / "z.csv", edges, rng)
+    records = read_answering(tmp_path, label=["field"])
+    assert [len(records), sum(record.edge_index.shape[1] for record in records)] == [6, 90]
+
+
+def test_a_column_that_counts_rows_may_be_ids(tmp_path):
+    (tmp_path / "nodes.csv").write_text("mass\n" + "".join(f"{i}\n" for i in range(9)))
+    (tmp_path / "z.csv").write_text("a,b\n" + "".join(f"{i},{(i + 4) % 9}\n" for i in range(9)))
+    with pytest.raises(OpenQuestions, match="its rows from 0"):
+        [*read(tmp_path, ["nodes.csv", "z.csv"], ReadOptions(GraphParams()), Findings())]
+    (record,) = read_answering(tmp_path)
+    assert record.columns["node/node_id"].tolist() == [*range(9)]
+    (record,) = read_answering(tmp_path, node="none")
+    assert record.columns["node/x"].shape == (9, 1)
+
+
+def test_a_list_of_a_split_is_never_left_out(tmp_path):
+    """Ids with blanks look like rows of several cells."""
+    (tmp_path / "nodes.csv").write_text("id,age\n" + "".join(f"St {i},{i % 4}\n" for i in range(9)))
+    (tmp_path / "z.csv").write_text("".join(f"St {i},St {(i + 1) % 9}\n" for i in range(9)))
+    for part, ids in (("train", range(5)), ("val", (5, 6)), ("test", (7, 8))):
+        (tmp_path / f"{part}.txt").write_text("".join(f"St {i}\n" for i in ids))
+    with pytest.raises(DamagedInput, match="may list the ids of a split"):
         read_answering(tmp_path)

@@ -18,7 +18,8 @@ from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.own.columns.values import read_columns
 from kmip_data.pipelines.own.table import Table
 
-WORDS = ["NA", "n/a", "null", "?", "-", "None"]
+TEXTS = ["NA", "?", "-", "None"]  #: words that may be values of a column of texts
+WORDS = [*TEXTS, "n/a", "null"]
 
 
 @dataclasses.dataclass
@@ -120,7 +121,7 @@ def columns_of_a_table(draw):
         if kind not in {"empty", "name"}:
             cells = [word if gone else cell for cell, gone in zip(cells, is_missing, strict=True)]
             is_text = kind in {"category", "code"}
-            has_value = is_text and word and is_missing.any()
+            has_value = is_text and word in TEXTS and is_missing.any()
             for key in truth:
                 truth[key] = np.where(is_missing, 0, truth[key])
             if has_value:  # the likeliest answer: the word is a value
@@ -150,11 +151,11 @@ def test_columns_are_their_truth_or_a_question_whose_answer_gives_it(drawn):
 @pytest.mark.parametrize("of_texts", [True, False])
 @pytest.mark.parametrize("word", WORDS)
 def test_both_answers_about_a_word_are_read(word, of_texts):
-    """A word is a category or missing; among numbers it is missing, and nothing is asked."""
+    """A word is a category or missing; null among texts, and each among numbers, is not asked about."""
     cells = ["a", "b", word, "a", "b", "a"] if of_texts else ["1", "2", word, "1", "2", "1"]
     columns = {"land": cells, "other": ["x", "y"] * 3}
     _, findings = read(columns)
-    assert len(findings.notices.questions) == of_texts
+    assert len(findings.notices.questions) == (of_texts and word in TEXTS)
     if not of_texts:
         assert findings.attributes.component_names["x"][:2] == ("land", "land missing")
         return
@@ -168,10 +169,11 @@ def test_both_answers_about_a_word_are_read(word, of_texts):
 
 AMBIGUOUS = ["1,234", "5,678", "2,500", "1,100"]
 ASKED = {
-    "sign with commas": ({"c": AMBIGUOUS}, ",", "decimal", ","),
+    "sign with commas": ({"c": AMBIGUOUS}, ",", "decimal", "."),
     "sign with points and semicolons": (
         {"c": [text.replace(",", ".") for text in AMBIGUOUS]}, ";", "decimal", ".",
     ),
+    "thousands with semicolons": ({"c": ["1.234", "7", "2.500"]}, ";", "decimal", ","),
     "text among numbers": ({"c": ["1", "2", "k. A.", "4"]}, ",", "missing", "c:k. A."),
     "number with letters": ({"c": ["1", "2", "7bis", "4"]}, ",", "missing", "c:none"),
     "two notations": ({"c": ["1.5", "2.5", "3,5", "4.5"]}, ",", "missing", "c:none"),
@@ -188,7 +190,9 @@ ASKED = {
     "-1 next to another class": ({"label": ["-1.0", "1.0"] * 3}, ",", "missing", "label:none"),
     "None among classes": ({"label": ["a", "b", "None"] * 3}, ",", "missing", "label:none"),
     "seconds": ({"c": ["1700000000.5", "1700000001.5"] * 2}, ",", "ignore", "c"),
-    "NA among classes": ({"label": ["a", "b", "NA", "a"] * 3}, ",", "missing", "label:NA"),
+    "- among classes": ({"label": ["a", "b", "-", "a"] * 3}, ",", "missing", "label:-"),
+    "third word of a split": ({"split": ["train", "test", "Validierung"] * 3}, ",", "missing", "split:none"),
+    "lists": ({"c": ["8,37,255", "12,4", "9", "1,2,3"]}, ";", "ignore", "c"),
     "y next to x": ({"x": ["1.5", "2.5", "3.5"], "y": ["0.5", "0.5", "1.5"]}, ",", "label", "none"),
     "two targets": ({"label": ["a", "b"] * 3, "class": ["c", "d"] * 3}, ",", "label", "label"),
 }  # fmt: skip
@@ -302,8 +306,8 @@ def test_parts_groups_and_masks_have_keys():
     assert values["node/Teil_1"].tolist() == [0, 1, 2, 255]
     assert values["node/group"].tolist() == [0, 1, 0, -1]
     assert findings.attributes.masks.tolist() == [0, 1, 255, 255]
-    with pytest.raises(DamagedInput, match=r"nodes.csv, line 3: 'split' is 'dev2', not train"):
-        read({"split": ["train", "dev2", "x3"]})
+    with pytest.raises(DamagedInput, match=r"nodes.csv, line 4: 'split' is 'dev2', not train"):
+        read({"split": ["train", "val", "dev2", "more"]})
 
 
 def describe(columns, **params):
