@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kmip_data.arrays import I64
+from kmip_data.pipelines.own.ids import Ids, repeats
 from kmip_data.pipelines.own.table import Table
 
 
@@ -54,3 +55,21 @@ def with_columns(table: Table, other: Table, rows: I64, key: str) -> Table:
         if name != key and not name.startswith("\0")
     }
     return replace(table, columns={**table.columns, **added})
+
+
+def refuse_fault(ids: Ids, known: Ids) -> None:
+    """Refuse the first row that keeps ids of a table from joining those of another."""
+    table = ids.table
+    for column, is_wrong, problem in (
+        (ids, table.is_empty(ids.name), "is empty"),
+        (ids, repeats(ids.cells), "is {} again"),
+        (ids, known.positions(ids.cells) < 0, f"is {{}}, which is not in {known.table.name}"),
+        (known, ids.positions(known.cells) < 0, f"is {{}}, which is not in {table.name}"),
+    ):
+        if is_wrong.any():
+            row = int(is_wrong.argmax())
+            raise column.table.error_at(
+                row,
+                f"{column.name!r} {problem.format(column.cells[row])}",
+                f"correct it, or move {table.name} elsewhere: no column joins it to the others",
+            )

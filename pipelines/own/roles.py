@@ -29,10 +29,9 @@ from kmip_data.pipelines.own.ids import (
     Ids,
     IdsOfTables,
     positions_in,
-    repeats,
     row_numbers,
 )
-from kmip_data.pipelines.own.joined import stacked, with_columns
+from kmip_data.pipelines.own.joined import refuse_fault, stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
     ROWS_FROM_0,
@@ -472,25 +471,8 @@ class _RolesFinder:
             columns = [(roles.nodes, roles.node)]
         for column, name in product(columns, self.readings.free(table)[:COMPARED_COLUMNS]):
             known, ids = self.ids.of(*column), self.ids.of(table, name)
-            if not ids.are_likely or not (ids.nearly_covers(known) or known.nearly_covers(ids)):
-                continue
-            for cells, is_wrong, problem in (
-                (ids, table.is_empty(name), "is empty"),
-                (ids, repeats(ids.cells), "is {} again"),
-                (
-                    ids,
-                    known.positions(ids.cells) < 0,
-                    f"is {{}}, which is not in {known.table.name}",
-                ),
-                (known, ids.positions(known.cells) < 0, f"is {{}}, which is not in {table.name}"),
-            ):
-                if is_wrong.any():
-                    row = int(is_wrong.argmax())
-                    raise cells.table.error_at(
-                        row,
-                        f"{cells.name!r} {problem.format(cells.cells[row])}",
-                        f"correct it, or move {table.name} elsewhere: no column joins it to the others",
-                    )
+            if ids.are_likely and (ids.nearly_covers(known) or known.nearly_covers(ids)):
+                refuse_fault(ids, known)
 
     def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:
         """Return the columns whose values a key of another table has: the graph of each row."""
