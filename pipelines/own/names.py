@@ -75,8 +75,11 @@ def are_alike(first: str, second: str) -> bool:
     >>> are_alike("node a", "node b"), are_alike("u", "v"), are_alike("user_id", "film_id")
     (True, True, False)
     """
-    common = {*words(first)} & {*words(second)} - (_ID_WORDS - {"node", "vertex"})
-    return bool(common) or tells_direction(first, second) or len(first) == len(second) == 1
+    letters = [[*filter(str.isalpha, words(name))] for name in (first, second)]
+    common = {*letters[0]} & {*letters[1]} - (_ID_WORDS - {"node", "vertex"})
+    are_single = all(len("".join(own)) == 1 for own in letters)
+    is_told = tells_direction(first, second) or letters[0] == letters[1]
+    return bool(common) or are_single or is_told
 
 
 def level_of(table: str) -> str:

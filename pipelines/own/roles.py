@@ -208,6 +208,37 @@ class _RolesFinder:
                     "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
                 )
 
+    def _ask_about_kinds(self, edges: Table, ends: Ends, node: str) -> None:
+        """Ask if numbers in two columns whose names are not alike count the same nodes.
+
+        Refuse them if one of the columns has the name of the ids, as ``movieId`` next to ``userId``.
+        """
+        are_told = {*ends} == {self.params.source, self.params.target} or names.end_pairs(ends)
+        are_numbers = edges.has_names and all(self.ids.of(edges, end).are_numbers for end in ends)
+        if are_told or not are_numbers or names.are_alike(*ends):
+            return
+        if node not in ends:
+            self._ask_about_ends(edges, ends)
+            return
+        first, second = ends
+        raise DamagedInput(
+            f"{edges.name} may join two kinds of nodes: only one of {first!r} and {second!r} is named as "
+            "the ids, and both are numbers.",
+            steps=[
+                f"if they are, in pandas table[{first!r}] = {first!r} + table[{first!r}].astype(str)",
+                Setting(source=first, target=second),
+            ],
+        )
+
+    def _ask_about_ends(self, edges: Table, ends: Ends) -> None:
+        first, second = ends
+        question = (
+            f"{edges.name}: are {first!r} and {second!r} the ends of an edge, with ids of the same nodes? "
+            f"If they count two kinds of nodes, write different ids first, in pandas table[{first!r}] = "
+            f"{first!r} + table[{first!r}].astype(str)"
+        )
+        self.questions[question] = Setting(source=first, target=second)
+
     def _owners(self, edges: Table, name: str) -> list[Table]:
         """Return the other tables with a key that a column of the edges lies in."""
         ids = self.ids.of(edges, name)
@@ -228,6 +259,7 @@ class _RolesFinder:
                 parts.append((other.edges, self._ends_of(other)))
         for table, pair in parts:
             self._refuse_two_kinds(table, pair)
+            self._ask_about_kinds(table, pair, best.node)
         edges, ends = parts[0]
         used = [best.nodes, *(table for table, _ in parts)]
         if len(parts) > 1:
@@ -306,12 +338,7 @@ class _RolesFinder:
                 ],
             )
         if not is_certain and not self.questions:
-            question = (
-                f"{edges.name}: are {first!r} and {second!r} the ends of an edge, with ids of the same nodes? "
-                f"If they count two kinds of nodes, write different ids first, in pandas table[{first!r}] = "
-                f"{first!r} + table[{first!r}].astype(str)"
-            )
-            self.questions[question] = Setting(source=first, target=second)
+            self._ask_about_ends(edges, ends)
         return Roles(edges, ends)
 
     def _refuse_counts(self, edges: Table, ends: Ends) -> None:
@@ -471,7 +498,10 @@ class _RolesFinder:
             columns = [(roles.nodes, roles.node)]
         for column, name in product(columns, self.readings.free(table)[:COMPARED_COLUMNS]):
             known, ids = self.ids.of(*column), self.ids.of(table, name)
-            if ids.are_likely and (ids.nearly_covers(known) or known.nearly_covers(ids)):
+            # Many rows with one id refer to nodes, and are none.
+            are_rows = repeats(ids.cells).sum() > max(1, (1 - MIN_COVERAGE) * table.rows)
+            is_near = ids.nearly_covers(known) or known.nearly_covers(ids)
+            if ids.are_likely and is_near and not are_rows:
                 refuse_fault(ids, known)
 
     def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:

@@ -193,7 +193,16 @@ ONE_GRAPH = {
             "ziele_csv": csv(nummer=range(4), name=[*"abcd"]),
         },
         {(f"{row}", f"{(row - 5) % 12}") for row in range(12)},
-        {"node": "none"},
+        {"node": "none", "source": "von", "target": "nach"},
+    ),
+    "many rows of a node": (
+        {
+            "buses_csv": csv(name=[f"B{n}" for n in range(12)], mass=np.arange(12) / 4),
+            "generators_csv": csv(name=[*"abcdefgh"], bus=[f"B{n % 5}" for n in range(8)]),
+            "lines_csv": csv(bus0=[f"B{n}" for n in range(11)], bus1=[f"B{n + 1}" for n in range(11)]),
+        },
+        {(f"B{n}", f"B{n + 1}") for n in range(11)},
+        {},
     ),
     "zeros lost": (
         {
@@ -226,6 +235,7 @@ def test_tables_of_one_graph_are_read_as_they_are_or_as_answered(tmp_path):
 REFUSED = [
     {"t_csv": "town,year,size\nUlm,1999,5\nBonn,2000,6\n"},
     {"t_csv": "user,film,stars\n1,2,5\n2,1,4\n"},
+    {"f_csv": csv(film=range(9)), "r_csv": csv(userId=[1, 2, 3] * 3, film=range(9))},
     {"n_csv": csv(id=[*"ABCDEFGHIJ"], m=range(10)), "e_csv": csv(u=[*"aBCDE"] * 5, v=[*"FGHIJ"] * 5)},
 ]  # fmt: skip
 

@@ -172,10 +172,10 @@ def test_a_column_that_counts_rows_may_be_ids(tmp_path):
     (tmp_path / "z.csv").write_text("a,b\n" + "".join(f"{i},{(i + 4) % 9}\n" for i in range(9)))
     with pytest.raises(OpenQuestions, match="its rows from 0"):
         [*read(tmp_path, ["nodes.csv", "z.csv"], ReadOptions(GraphParams()), Findings())]
+    (record,) = read_answering(tmp_path)
+    assert record.columns["node/x"].shape == (9, 1)
     (record,) = read_answering(tmp_path, node="mass")
     assert record.columns["node/node_id"].tolist() == [*range(9)]
-    (record,) = read_answering(tmp_path, node="none")
-    assert record.columns["node/x"].shape == (9, 1)
 
 
 def test_a_list_of_a_split_is_never_left_out(tmp_path):
