@@ -343,13 +343,14 @@ def _with_reverses(
     }
 
 
-def _value_of_all(edges: Table, rows: I64, values: Array, graph: str, key: str) -> Array:
+def _value_of_all(edges: Table, rows: I64 | slice, values: Array, graph: str, key: str) -> Array:
     """Return the label or part of a graph, which all its edges repeat."""
     differs = (values != values[:1]) & (values == values)  # noqa: PLR0124 -- not NaN
     differs = differs.reshape(len(values), -1).any(axis=1)
     if differs.any():
+        position = differs.argmax()
         raise edges.error_at(
-            rows[differs.argmax()],
+            position if isinstance(rows, slice) else rows[position],
             f"{key.removeprefix('graph/')} differs from the first edge of the graph {graph!r}",
             "put it into graphs.csv; edges have no labels, so a column of edges is a feature",
         )
