@@ -43,7 +43,7 @@ def stacked(parts: Sequence[tuple[Table, tuple[str, str]]]) -> Table:
 
 
 def concatenated(parts: Sequence[pa.Array]) -> pa.Array:
-    """Return the cells of several tables as one column, as texts if their types differ."""
+    """Return the cells of several tables as one column (R,), as texts if their types differ."""
     if len({part.type for part in parts}) > 1:
         parts = [pc.cast(part, pa.string()) for part in parts]
     return pa.concat_arrays(parts)

@@ -101,10 +101,10 @@ class Networks:
         for node, data in graph.nodes(data=True):
             self._rows["node"].add(location, node, node_defaults | data, key, names[node])
         is_undirected = not graph.is_directed()
-        for source, target, data in _edges(graph):
+        for source, target, values in _edges(graph):
             ends = (names[source], names[target])
             row = f"from {source} to {target}"
-            self._rows["edge"].add(location, row, edge_defaults | data, key, *ends, is_undirected)
+            self._rows["edge"].add(location, row, edge_defaults | values, key, *ends, is_undirected)
 
     def roles(self, name: str, options: ReadOptions, ignored: dict[str, str]) -> Roles:
         """Return the tables in their roles; ``name`` is that of the graphs, for messages."""
@@ -122,7 +122,7 @@ class Networks:
         )
 
 
-def _edges(graph: Any) -> Iterator[tuple[Any, Any, Mapping[Any, object]]]:
+def _edges(graph: Any) -> Iterator[tuple[Any, Any, dict[Any, object]]]:
     """Yield the ends and attributes of each edge, with its key unless networkx numbers the edges."""
     if not graph.is_multigraph():
         yield from graph.edges(data=True)

@@ -394,8 +394,9 @@ class _RolesFinder:
                     return replace(roles, nodes=self._with_columns(nodes, table, key, ids))
         if roles.graphs is not None:
             for key in keys:
-                if ids := self._names_of_graphs(roles, self.ids.of(table, key)):
-                    return replace(roles, graphs=self._with_columns(roles.graphs, table, key, ids))
+                if names_of_graphs := self._names_of_graphs(roles, self.ids.of(table, key)):
+                    joined = self._with_columns(roles.graphs, table, key, names_of_graphs)
+                    return replace(roles, graphs=joined)
         elif graphs:
             return replace(roles, graphs=table, graph_columns=graphs[0])
         self._ignore(table)

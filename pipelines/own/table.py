@@ -134,8 +134,8 @@ def table_of_arrays(
     for key, values in arrays.items():
         cells = _as_arrow(values)
         if pa.types.is_dictionary(cells.type):
-            typed = Table("", dict(_typed_columns(key, cells.dictionary)))
-            texts = pa.array(typed.texts(key), pa.string())
+            named = Table("", dict(_typed_columns(key, cells.dictionary)))
+            texts = pa.array(named.texts(key), pa.string())
             used = np.unique(cells.indices.drop_null())
             categories[key] = (*(texts if cells.type.ordered else texts.take(used)).to_pylist(),)
             cells = texts.take(cells.indices)
