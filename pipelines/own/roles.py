@@ -29,6 +29,7 @@ from kmip_data.pipelines.own.ids import (
     Ids,
     IdsOfTables,
     positions_in,
+    repeats,
     row_numbers,
 )
 from kmip_data.pipelines.own.joined import refuse_fault, stacked, with_columns
