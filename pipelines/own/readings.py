@@ -7,6 +7,7 @@ graph, whose names both tables have.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -96,6 +97,7 @@ class Readings:
         self.tables = tables
         self.params = params
         self.ids = ids
+        self._tables_with = Counter(name for table in tables for name in table.columns)
 
     def __iter__(self) -> Iterator[Reading]:
         given = {self.params.source, self.params.target} - {""}
@@ -113,9 +115,13 @@ class Readings:
                 yield from [*found, *rows]
 
     def free(self, table: Table) -> list[str]:
-        """Return the columns to which no option gives another use."""
+        """Return the columns to which no option gives another use.
+
+        A label that another table has, too, may be that of the other.
+        """
         params = self.params
-        used = {*params.label, *params.feature, *params.ignore, params.group, params.graph}
+        used = {*params.feature, *params.ignore, params.graph}
+        used |= {name for name in (*params.label, params.group) if self._tables_with[name] < 2}
         return [name for name in table.column_names if name not in used]
 
     def keys(self, table: Table) -> list[str]:
@@ -168,7 +174,7 @@ class Readings:
     ) -> Iterator[Reading]:
         """Yield the readings of two columns of numbers as numbers of rows, from 0 and from 1."""
         given = self.params.node
-        if given not in ("", ROWS_FROM_0, ROWS_FROM_1):
+        if given not in ("", ROWS_FROM_0, ROWS_FROM_1) or self._names_files(nodes, edges):
             return
         pairs = {tuple(reading.columns) for reading in found if len(reading.columns) == 2}
         pairs |= {*names.end_pairs(edges.column_names)}
@@ -187,6 +193,13 @@ class Readings:
             for node, first in ((ROWS_FROM_0, 0), (ROWS_FROM_1, 1)):
                 if given in ("", node) and first <= smallest and largest < nodes.rows + first:
                     yield Reading(edges, nodes, node, counts)
+
+    def _names_files(self, table: Table, edges: Table) -> bool:
+        """True if a column of a table names the files of the edges: its rows are graphs."""
+        return STEM in edges.columns and any(
+            self.ids.of(table, name).covered(self.ids.of(edges, STEM)) is not None
+            for name in self.keys(table)
+        )
 
     def _readings_within_graphs(self, edges: Table, nodes: Table) -> Iterator[Reading]:
         """Yield the columns whose ids differ within each graph, which both tables name."""
@@ -208,7 +221,8 @@ class Readings:
         if node_graph in edges.columns:
             return [node_graph]
         if node_graph == self.params.graph or self._are_rows_of_another_table(graphs):
-            return self.free(edges)[:COMPARED_COLUMNS]
+            files = [STEM] if STEM in edges.columns else []
+            return [*self.free(edges)[:COMPARED_COLUMNS], *files]
         return []
 
     def _are_rows_of_another_table(self, graphs: Ids) -> bool:

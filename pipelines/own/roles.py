@@ -157,11 +157,11 @@ class _RolesFinder:
             question = f"{best.edges.name}: its ends may be ids in {', or '.join(shown)}"
             self.questions[question] = Setting(node=best.node)
         elif best.has_rows and not self.params.node:
-            for name in self.readings.keys(best.nodes):
-                if names.is_id_name(name) and self.ids.of(best.nodes, name).are_numbers:
+            for name in names.matching(best.nodes.column_names, known_names.NODE_ID_NAMES):
+                if self.ids.of(best.nodes, name).are_numbers:
                     question = (
-                        f"{best.edges.name}: its ends may be numbers of rows of {best.nodes.name}, as some "
-                        f"are not in {name!r}"
+                        f"{best.edges.name}: its ends may be numbers of rows of {best.nodes.name}, and are not "
+                        f"all in {name!r}, or it has some twice"
                     )
                     self.questions[question] = Setting(node=best.node)
         return best
@@ -394,9 +394,9 @@ class _RolesFinder:
                     return replace(roles, nodes=self._with_columns(nodes, table, key, ids))
         if roles.graphs is not None:
             for key in keys:
-                if found := self._names_of_graphs(roles, self.ids.of(table, key)):
-                    graphs_with = self._with_columns(roles.graphs, table, key, found)
-                    return replace(roles, graphs=graphs_with)
+                if file_ids := self._names_of_graphs(roles, self.ids.of(table, key)):
+                    joined = self._with_columns(roles.graphs, table, key, file_ids)
+                    return replace(roles, graphs=joined)
         elif graphs:
             return replace(roles, graphs=table, graph_columns=graphs[0])
         self._ignore(table)
