@@ -45,20 +45,18 @@ def read(
     folder: Path, files: Sequence[str], options: ReadOptions, findings: Findings
 ) -> Iterator[GraphRecord]:
     """Yield the graphs of tables, which are in memory as a whole."""
-    found = read_files(folder, files, options, findings.notices)
-    matrices = find_matrices(found, options.params, findings.notices)
-    tables = join_tables({file: table for file, table in found.items() if file not in matrices})
-    del found
-    roles = []
+    files_of_tables = read_files(folder, files, options, findings.notices)
+    matrices = find_matrices(files_of_tables, options.params, findings.notices)
+    tables = join_tables({k: t for k, t in files_of_tables.items() if k not in matrices})
     if matrices:
-        roles.append(roles_of_matrices(matrices, tables, options, findings))
+        roles = [roles_of_matrices(matrices, tables, options, findings)]
         tables += roles[0].tables.values()
     else:
         refuse_several_folders(files)
     check_named_columns(tables, options, findings)
-    if not roles:
-        roles.append(find_roles(tables, options, findings))
-    del tables  # which are freed once their columns are read
+    if not matrices:
+        roles = [find_roles(tables, options, findings)]
+    del tables, files_of_tables, matrices  # which are freed once their columns are read
     yield from graphs_of_tables(roles.pop(), options, findings)
 
 

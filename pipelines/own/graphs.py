@@ -379,7 +379,7 @@ def _value_of_all(edges: Table, rows: I64 | slice, values: Array, graph: str, ke
     differs = (values != values[:1]) & (values == values)  # noqa: PLR0124 -- not NaN
     differs = differs.reshape(len(values), -1).any(axis=1)
     if differs.any():
-        row = differs.argmax()
+        row = int(differs.argmax())
         raise edges.error_at(
             row if isinstance(rows, slice) else rows[row],
             f"{key.removeprefix('graph/')} differs from the first edge of the graph {graph!r}",

@@ -308,7 +308,7 @@ def test_a_small_file_of_a_large_graph_is_refused_before_it_is_read(tmp_path, na
 
 def test_reading_is_limited_by_memory(tmp_path):
     path = tmp_path / "edges.csv"
-    path.write_bytes(b"source,target,a,b,c\n" + b"1,2,3,4,5\n" * 7_000_000)
+    path.write_bytes(b"source,target,a,b,c\n" + b"1,2,3,4,5\n" * 20_000_000)
     line = ["build", "graphs", "--name=own", f"--archive={path}", f"--home={tmp_path / 'home'}"]
     assert "536.9 MB are allowed" in expect_refusal(*line, "--quiet", "--memory=512MiB", code=6)
 

@@ -135,8 +135,9 @@ def _precision(column: Candidate) -> Question | None:
     is_changed: Bools = mask_changed_by_float32(numbers) | ((rounded == 0) & (numbers != 0))
     is_changed |= np.abs(numbers) >= 2**53  # float64 does not hold these either
     # Unix times with fractions move by much of their range.
-    spread = column.facts.ascending[-1:] - column.facts.ascending[:1]
-    is_changed |= (np.abs(rounded - numbers) > spread / 1_000) & (spread > 0)
+    with np.errstate(invalid="ignore"):
+        spread = column.facts.ascending[-1:] - column.facts.ascending[:1]
+        is_changed |= (np.abs(rounded - numbers) > spread / 1_000) & (spread > 0)
     remedy = f"leave it out, or {Setting(rounded=column.name)}"
     if is_infinite.any():
         is_changed = is_infinite
