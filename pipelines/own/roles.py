@@ -22,7 +22,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids, IdsOfTables, positions_in
+from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids, IdsOfTables, positions_in, repeats
 from kmip_data.pipelines.own.joined import stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
@@ -395,7 +395,7 @@ class _RolesFinder:
                     return replace(roles, graphs=joined)
         elif graphs:
             return replace(roles, graphs=table, graph_columns=graphs[0])
-        self._ignore(table)
+        self._ignore(roles, table)
         return roles
 
     def _names_of_graphs(self, roles: Roles, key: Ids) -> Ids | None:
@@ -421,7 +421,7 @@ class _RolesFinder:
             )
         return with_columns(table, other, rows, key)
 
-    def _ignore(self, table: Table) -> None:
+    def _ignore(self, roles: Roles, table: Table) -> None:
         """Note a table without a role; refuse it if an option names a column that only it has."""
         reason = "no column with another id in each row has ids of the other tables"
         params = self.params
@@ -433,12 +433,34 @@ class _RolesFinder:
                     steps="write the id of its node, or the name of its graph or file, into each row",
                 )
         if level := names.level_of(table.name):
+            if level == "node":
+                self._refuse_ids(roles, table)
             raise DamagedInput(
                 f"{table.name} is named like a table of {level}s, but {reason}.",
                 found=table.column_list,
                 steps="correct its ids, or leave it out",
             )
         self.findings.notices.ignored[table.name] = reason
+
+    def _refuse_ids(self, roles: Roles, nodes: Table) -> None:
+        """Refuse the first fault in a column of a table of nodes that is named like one of ids."""
+        for name in names.matching(nodes.column_names, known_names.NODE_ID_NAMES):
+            ids = self.ids.of(nodes, name)
+            for fault, mask in (
+                ("is no id", ids.cells.is_null().to_numpy(zero_copy_only=False)),
+                ("occurs twice", repeats(ids.cells)),
+            ):
+                if mask.any():
+                    row = int(mask.argmax())
+                    problem = f"{name!r} is {nodes.columns[name][row]}, which {fault}"
+                    raise nodes.error_at(row, problem, "correct it, or remove the line")
+            for end in roles.ends:
+                cells = self.ids.of(roles.edges, end).cells
+                unknown = ids.positions(cells) < 0
+                if unknown.any():
+                    row = int(unknown.argmax())
+                    problem = f"the node {cells[row]} is not in {name!r} of {nodes.name}"
+                    raise roles.edges.error_at(row, problem, "correct it, or remove the line")
 
     def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:
         """Return the columns whose values a key of another table has: the graph of each row."""
