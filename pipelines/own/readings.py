@@ -144,7 +144,10 @@ class Readings:
     ) -> Iterator[Reading]:
         for name in keys:
             columns = self._columns_in(self.ids.of(nodes, name), edges)
-            if len(columns) > 1:
+            # Next to two ends, a column of the key's own name has the graph of each edge.
+            has_ends = any(name not in pair for pair in names.end_pairs(columns))
+            names_graphs = has_ends and name in columns and not self.ids.of(edges, name).is_key
+            if len(columns) > 1 and not names_graphs:
                 yield Reading(edges, nodes, name, columns)
 
     def _columns_in(self, key: Ids, edges: Table) -> dict[str, int]:
@@ -174,7 +177,7 @@ class Readings:
     ) -> Iterator[Reading]:
         """Yield the readings of two columns of numbers as numbers of rows, from 0 and from 1."""
         given = self.params.node
-        if given not in ("", ROWS_FROM_0, ROWS_FROM_1) or self._names_files(nodes, edges):
+        if given not in ("", ROWS_FROM_0, ROWS_FROM_1):
             return
         pairs = {tuple(reading.columns) for reading in found if len(reading.columns) == 2}
         pairs |= {*names.end_pairs(edges.column_names)}
@@ -187,6 +190,8 @@ class Readings:
             ends = [self.ids.of(edges, name) for name in pair]
             if not all(end.are_numbers and len(end.distinct) for end in ends):
                 continue
+            if self._names_graphs(nodes, edges, pair):
+                continue
             smallest = min(pc.min(end.distinct).as_py() for end in ends)
             largest = max(pc.max(end.distinct).as_py() for end in ends)
             counts = {name: len(end.distinct) for name, end in zip(pair, ends, strict=True)}
@@ -194,12 +199,18 @@ class Readings:
                 if given in ("", node) and first <= smallest and largest < nodes.rows + first:
                     yield Reading(edges, nodes, node, counts)
 
-    def _names_files(self, table: Table, edges: Table) -> bool:
-        """True if a column of a table names the files of the edges: its rows are graphs."""
-        return STEM in edges.columns and any(
-            self.ids.of(table, name).covered(self.ids.of(edges, STEM)) is not None
-            for name in self.keys(table)
-        )
+    def _names_graphs(self, table: Table, edges: Table, ends: Sequence[str]) -> bool:
+        """True if a key of a table names groups of edges, or their files: its rows are graphs."""
+        groups = [name for name in edges.column_names[:COMPARED_COLUMNS] if name not in ends]
+        groups += [STEM] if STEM in edges.columns else []
+        for key in self.keys(table):
+            ids = self.ids.of(table, key)
+            for name in groups:
+                cells = self.ids.of(edges, name)
+                may_name = not ids.are_numbers or (name in (key, STEM) and not cells.is_key)
+                if may_name and ids.covered(cells) is not None:
+                    return True
+        return names.level_of(table.name) == "graph"
 
     def _readings_within_graphs(self, edges: Table, nodes: Table) -> Iterator[Reading]:
         """Yield the columns whose ids differ within each graph, which both tables name."""

@@ -475,7 +475,7 @@ class _RolesFinder:
             for name in [known] if known else free:
                 cells = self.ids.of(other, name)
                 if (
-                    cells.is_key
+                    (cells.is_key and name != key)
                     or ids.covered(cells) is None
                     or self._joins_graphs(roles, level, name)
                 ):
