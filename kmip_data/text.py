@@ -28,8 +28,6 @@ TEXT_WIDTH = 80  #: maximum width of a printed table in characters
 MAX_NAME_LETTERS = 26  #: letters of a name in a picture
 #: Pattern of the suffixes by which one command names its runs of several folds and seeds.
 RUN_NAME_SUFFIXES = r"(-fold\d+)?(-seed\d+)?"
-#: Quoted name in a printed line, as ``shlex.quote`` writes it. No word in it is an option or a command.
-QUOTED_NAME = r"""(?<!\w)'[^'\n]*'(?:"'"'[^'\n]*')*"""
 #: Characters that control a terminal (C0 except tab, DEL, C1, bidirectional marks), and lone
 #: surrogates, which occur in file names that are not UTF-8 and cannot be encoded.
 _CONTROLS = re.compile(

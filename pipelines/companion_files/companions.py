@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kmip_data.arrays import Array
-from kmip_data.errors import DamagedInput, Setting, UsageError
+from kmip_data.errors import DamagedInput, OutOfResources, Setting, UsageError
 from kmip_data.files.small_files import first_problem
 from kmip_data.pipelines.companion_files.legends import legend_of_table
 from kmip_data.pipelines.companion_files.part_lists import (
@@ -38,20 +38,14 @@ from kmip_data.pipelines.own.columns.uses import Candidate, decide
 from kmip_data.pipelines.own.files import READERS, read_tables
 from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids
 from kmip_data.pipelines.own.names import is_id_name
-from kmip_data.pipelines.own.table import (
-    FILE,
-    FILE_COLUMNS,
-    STEM,
-    Table,
-    names_of_file,
-    with_columns,
-)
+from kmip_data.pipelines.own.table import FILE, FILE_COLUMNS, STEM, Table, names_of_file
+from kmip_data.pipelines.own_pipeline import DEFAULT_MEMORY
 from kmip_data.text import list_names, nearest_names
 
 COMPANION_SUFFIXES = tuple(READERS)
 NO_TABLE = "it names no files and no classes"  #: reason to ignore a text
 _HEAD_BYTES = 2**14  #: first bytes of a text, which show whether its rows are points
-_SAMPLED_ROWS = 100  #: first rows of a column, which show whether it names items
+_SAMPLED_ROWS = 100  #: first rows, which show whether a column names items, or a text has points
 _MAX_BYTES_BESIDE = 2**26  #: largest table next to the folder of items
 _MIN_POINTS = 0.1  #: fraction of rows with two numbers in a cloud
 _LOCK_PREFIX = "~$"  #: begins the name of a file that Excel writes next to an open workbook
@@ -61,9 +55,8 @@ _LOCK_PREFIX = "~$"  #: begins the name of a file that Excel writes next to an o
 class Companions:
     """Files next to the items, by what they are."""
 
-    table: (
-        Table  #: row of each item, with the columns of all tables of items, and its part of lists
-    )
+    #: Row of each item, with the columns of all tables of items and its part in lists.
+    table: Table
     options: ReadOptions
     sources: dict[str, str] = field(default_factory=dict)  #: column -> its file
     legends: dict[str, Mapping[int, str]] = field(default_factory=dict)  #: table -> names by code
@@ -146,7 +139,9 @@ def find_companions(
     ]
     candidates = candidates if known.difference(candidates) else []
     items = sorted(known.difference(candidates))
-    companions = Companions(_table_of_items(items), options_of_tables(options), files={*candidates})
+    read_options = options_of_tables(options._replace(header=None))
+    read_options = replace(read_options, memory=DEFAULT_MEMORY)
+    companions = Companions(_table_of_items(items), read_options, files={*candidates})
 
     lists: list[PartList] = []
     for file in candidates:
@@ -197,10 +192,10 @@ def _words_of_head(path: Path) -> list[list[str]]:
     """Return the words in the first lines of a text; nothing for binary data."""
     with path.open("rb") as file:
         head = file.read(_HEAD_BYTES)
-    lines = [] if b"\0" in head else map(str.strip, head.decode("latin-1").splitlines())
+    lines = [] if b"\0" in head else head.decode("latin-1").splitlines()[:_SAMPLED_ROWS]
     return [
         [word.strip("\"'") for word in re.split(r"[\s;,|]+", line)]
-        for line in lines
+        for line in map(str.strip, lines)
         if line and not line.startswith(("#", "%", "//"))
     ]
 
@@ -225,6 +220,9 @@ def _add_tables(companions: Companions, folder: Path, file: str, names: ItemName
         tables = read_tables(folder, [file], companions.options, notices, [companions.table])
     except UnknownEncoding:
         raise
+    except OutOfResources as error:
+        error.steps = ["save its columns about the files as a table of their own"]
+        raise
     except (DamagedInput, UsageError) as error:
         words = chain.from_iterable(_words_of_head(folder / file))
         is_about_items = any(map(names.find, words))
@@ -232,14 +230,11 @@ def _add_tables(companions: Companions, folder: Path, file: str, names: ItemName
         return
     reasons = {}
     for table in tables:
-        items, reason = _items_of_rows(table, names)
         legend = legend_of_table(table)
-        if items:
-            notices.raise_questions()
-            _join(companions, table, items)
+        reason = _join(companions, table, names, notices)
         if legend:
             companions.legends[table.name] = legend
-        if not items and not legend:
+        elif reason:
             reasons[table.name] = reason
             companions.unmatched |= dict.fromkeys(table.column_names, table.name)
     if len(reasons) == len(tables):
@@ -247,16 +242,15 @@ def _add_tables(companions: Companions, folder: Path, file: str, names: ItemName
     companions.ignored |= reasons
 
 
-def _items_of_rows(table: Table, names: ItemNames) -> tuple[dict[str, list[str | None]], str]:
-    """Return the column of a table that names another item in each row, and these; or why none does.
+def _join(companions: Companions, table: Table, names: ItemNames, notices: Notices) -> str:
+    """Add the columns of a table of which one names another item in each row; return why none does.
 
-    Numbers may be values that are names by chance.
+    Numbers may be values that are names by chance. Refuses a row that names no item.
     """
     reason = NO_TABLE
     keys: dict[str, list[str | None]] = {}
     for name in sorted(table.column_names, key=lambda name: not is_id_name(name)):
-        ids = Ids(table, name)
-        texts = [*map(str, ids.cells.to_pylist())]
+        texts = [*map(str, Ids(table, name).cells.to_pylist())]
         head = [names.find(text) for text in texts[:_SAMPLED_ROWS]]
         if 2 * head.count(None) > len(head):
             continue
@@ -266,23 +260,23 @@ def _items_of_rows(table: Table, names: ItemNames) -> tuple[dict[str, list[str |
             reason = f"{name!r} names {len({*named}):,} files in {len(items):,} rows"
         elif len(named) >= MIN_COVERAGE * len(items) > 0:
             keys[name] = items
-    key = min(keys, default="", key=lambda name: (None in keys[name], Ids(table, name).are_numbers))
-    return {key: keys[key]} if keys else {}, reason
-
-
-def _join(companions: Companions, table: Table, items: Mapping[str, list[str | None]]) -> None:
-    """Add the columns of a table without its column of items; refuse a row that names none."""
-    ((key, items_of_rows),) = items.items()
-    if None in items_of_rows:
+    if not keys:
+        return reason
+    notices.raise_questions()
+    key = min(keys, key=lambda name: (None in keys[name], Ids(table, name).are_numbers))
+    items = keys[key]
+    if None in items:
         raise table.error_at(
-            items_of_rows.index(None),
-            f"{items_of_rows.count(None):,} of {len(items_of_rows):,} rows name no file",
+            items.index(None),
+            f"{items.count(None):,} of {len(items):,} rows name no file",
             "correct these rows, or move the table out of the folder",
         )
-    row_of = {item: row for row, item in enumerate(items_of_rows)}
+
+    row_of = {item: row for row, item in enumerate(items)}
     rows = np.array([row_of.get(item, -1) for item in companions.table.texts(FILE)])
     joined = with_columns(companions.table, table, rows, key)
     added = [name for name in joined.columns if name not in companions.table.columns]
     companions.sources |= dict.fromkeys(added, table.name)
     name = " and ".join(filter(None, [companions.table.name, table.name]))
     companions.table = replace(joined, name=name)
+    return ""

@@ -26,10 +26,7 @@ class PartList(NamedTuple):
 
 
 def find_part_lists(folder: Path, files: Iterable[str]) -> list[PartList]:
-    """Return the lists of parts among files; a text with several cells in a line is a table.
-
-    Raises ``DamagedInput`` for lists in JSON of which one is of no part.
-    """
+    """Return the lists of parts among files; a text with several cells in a line is a table."""
     lists: list[PartList] = []
     for file in files:
         path = folder / file
@@ -60,12 +57,6 @@ def _lists_of_file(path: Path, file: str) -> list[PartList]:
         return []
     if not all(isinstance(names, list) for names in content.values()):
         return []
-    unknown = [key for key in content if part_name(key) not in PARTS]
-    if unknown:
-        raise DamagedInput(
-            f"{file} lists the part {unknown[0]!r}, which is none of {list_names(PARTS)}.",
-            steps="leave it out: names in no list are in no part",
-        )
     return [
         PartList(file, str(part_name(key)), [*map(str, names)]) for key, names in content.items()
     ]
@@ -92,6 +83,11 @@ class ListedParts:
         self._lists = [entry._replace(names=[*map(normalize, entry.names)]) for entry in lists]
         self._parts: dict[str, str] = {}
         for file, part, names in self._lists:
+            if part not in PARTS:
+                raise DamagedInput(
+                    f"{file} lists the part {part!r}, which is none of {list_names(PARTS)}.",
+                    steps="leave it out: names in no list are in no part",
+                )
             for name in names:
                 if self._parts.setdefault(name, part) != part:
                     raise DamagedInput(

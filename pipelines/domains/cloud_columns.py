@@ -25,7 +25,6 @@ class CloudOptions(NamedTuple):
     bin: tuple[str, ...] = ()  #: names of the float32 columns of a binary file
     encoding: str = ""  #: encoding of text files that are neither UTF-8 nor UTF-16
     decimal: DecimalSign | None = None  #: decimal sign of text files; ``None``: as numbers show
-    names: tuple[str, ...] = ()  #: names of the columns of text files that state none
 
 
 @dataclass(frozen=True)

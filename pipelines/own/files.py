@@ -31,8 +31,6 @@ from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
 from kmip_data.pipelines.own.names import end_pairs
 from kmip_data.pipelines.own.table import (
     FILE_COLUMNS,
-    FOLDER,
-    STEM,
     Table,
     concatenated,
     names_of_file,
@@ -292,15 +290,9 @@ def _stacked(name: str, group: Sequence[tuple[str, Table]]) -> Table:
         for column in tables[0].columns
     }
     names = []
-    previous: dict[tuple[str, ...], Table] = {}
     for file, table in group:
         _, _, sheet = table.name.partition(f"{PurePosixPath(file).name}, ")
         names.append(names_of_file(file, sheet))
-        same = previous.setdefault((names[-1][FOLDER], names[-1][STEM]), table)
-        if same is not table and [*same.columns.values()] == [*table.columns.values()]:
-            raise DamagedInput(
-                f"{same.name} and {table.name} have the same rows.", steps="keep one of them"
-            )
     for column in FILE_COLUMNS:
         texts = pa.array([names_of_row[column] for names_of_row in names])
         columns[column] = texts.take(np.repeat(np.arange(len(counts)), counts))

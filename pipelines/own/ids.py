@@ -214,3 +214,21 @@ def repeats(cells: pa.Array) -> Bools:
     mask = np.ones(len(codes), bool)
     mask[first] = False
     return mask
+
+
+def refuse_fault(ids: Ids, known: Ids) -> None:
+    """Refuse the first row that keeps ids of a table from joining those of another."""
+    table = ids.table
+    for column, is_wrong, problem in (
+        (ids, table.is_empty(ids.name), "is empty"),
+        (ids, repeats(ids.cells), "is {} again"),
+        (ids, known.positions(ids.cells) < 0, f"is {{}}, which is not in {known.table.name}"),
+        (known, ids.positions(known.cells) < 0, f"is {{}}, which is not in {table.name}"),
+    ):
+        if is_wrong.any():
+            row = int(is_wrong.argmax())
+            raise column.table.error_at(
+                row,
+                f"{column.name!r} {problem.format(column.cells[row])}",
+                f"correct it, or move {table.name} elsewhere: no column joins it to the others",
+            )

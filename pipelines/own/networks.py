@@ -126,7 +126,7 @@ class Networks:
         )
 
 
-def _edges(graph: Any) -> Iterator[tuple[Any, Any, Mapping[Any, object]]]:
+def _edges(graph: Any) -> Iterator[tuple[Any, Any, dict[Any, object]]]:
     """Yield the ends and attributes of each edge, with its key unless networkx numbers the edges."""
     if not graph.is_multigraph():
         yield from graph.edges(data=True)

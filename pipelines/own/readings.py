@@ -156,7 +156,10 @@ class Readings:
     ) -> Iterator[Reading]:
         for name in keys:
             columns = self._columns_in(self.ids.of(nodes, name), edges)
-            if len(columns) > 1:
+            # Next to two ends, a column of the key's own name has the graph of each edge.
+            has_ends = any(name not in pair for pair in names.end_pairs(columns))
+            names_graphs = has_ends and name in columns and not self.ids.of(edges, name).is_key
+            if len(columns) > 1 and not names_graphs:
                 yield Reading(edges, nodes, name, columns)
 
     def _near_readings(self, edges: Table, nodes: Table) -> Iterator[Reading]:

@@ -25,6 +25,7 @@ from kmip_data.pipelines.own.ids import (
     Ids,
     IdsOfTables,
     positions_in,
+    refuse_fault,
     repeats,
     row_numbers,
 )
@@ -368,25 +369,8 @@ class _RolesFinder:
             # Many rows with one id refer to nodes, and are none.
             are_rows = repeats(ids.cells).sum() > max(1, (1 - MIN_COVERAGE) * table.rows)
             is_near = ids.nearly_covers(known) or known.nearly_covers(ids)
-            if are_rows or not ids.are_likely or not is_near:
-                continue
-            for cells, is_wrong, problem in (
-                (ids, table.is_empty(name), "is empty"),
-                (ids, repeats(ids.cells), "is {} again"),
-                (
-                    ids,
-                    known.positions(ids.cells) < 0,
-                    f"is {{}}, which is not in {known.table.name}",
-                ),
-                (known, ids.positions(known.cells) < 0, f"is {{}}, which is not in {table.name}"),
-            ):
-                if is_wrong.any():
-                    row = int(is_wrong.argmax())
-                    raise cells.table.error_at(
-                        row,
-                        f"{cells.name!r} {problem.format(cells.cells[row])}",
-                        f"correct it, or move {table.name} elsewhere: no column joins it to the others",
-                    )
+            if ids.are_likely and is_near and not are_rows:
+                refuse_fault(ids, known)
 
     def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:
         """Return the columns whose values a key of another table has: the graph of each row."""

@@ -102,9 +102,6 @@ def table_of_lines(rows: Rows, options: ReadOptions, notices: Notices) -> TopRow
 
     if sample[0].count(separator) >= MAX_COLUMNS:
         raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
-    head = rows.data[:_BLOCK_BYTES]
-    cells_per_byte = (head.count(separator.encode()) + head.count(b"\n")) / len(head)
-    options.check_memory(int(_BYTES_OF_CELL * cells_per_byte * len(rows.data)), name)
     is_csv = _quote_whole_cells(rows.data, separator)
     quoting: Quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
     cells = (
@@ -147,6 +144,9 @@ def read_rows(path: Path, name: str, options: ReadOptions) -> Rows:
     data: Buffer
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    head = data[:_BLOCK_BYTES]
+    cells = sum(map(head.count, b"\n\t;,|")) * size // len(head)
+    options.check_memory(_BYTES_OF_CELL * cells, name)
     is_utf16 = data[:2] in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE}
     if data[:1] == b"<" or (b"\0" in data[:4096] and not is_utf16):
         raise NoTable(f"{name} is no delimited text.", steps="leave it out")

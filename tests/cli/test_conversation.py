@@ -122,7 +122,7 @@ QUESTIONS = {
         {"nodes.csv": "age,size\n3,1.5\n4,2.5\n1,0.5\n", "edges.csv": "source,target\n1,2\n2,1\n"},
         "rows from 1",
     ),
-    "names": ("points", clouds(["a.txt"], "0 1 2\n"), "may be names or a point"),
+    "names": ("points", clouds(["a.txt"], "0 1 2\n"), "header=yes or header=no"),
     "decimal sign": (
         "points",
         {"a.txt": "1,234;2,345;7\n2,345;3,456;8\n3,456;4,567;9\n"},

@@ -128,7 +128,7 @@ BAD = [
     ({"edges_csv": EDGES, "graphs_csv": "graph,label\na,1\nb,1\n"}, {}, "line 5: .*'c'"),
     ({"edges_csv": EDGES, "graphs_csv": GRAPHS + "d,good,no\n"}, {}, "line 5: 'fold' is 'no'"),
     ({"edges_csv": EDGES, "graphs_csv": "graph,split\na,1\nb,0\nc,0\n"}, {}, "line 2: 'split' is"),
-    ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "edges.csv and edges.tsv have the same rows"),
+    ({"edges_csv": EDGES, "edges_tsv": EDGES}, {}, "edges.csv, edges.tsv"),
     ({"edges_csv": "graph,graph_id,source,target\n1,1,0,1\n"}, {}, "graph, graph_id"),
     ({"edges_csv": "source,target\n0,1\n", "nodes_csv": "train_mask\n1\n2\n"}, {}, "nodes.csv: .* 2 nodes"),
     ({"a_npz": npz_bytes(edge_index=EDGE, x=[[1], [2]], train_idx=[2])}, {}, "train_idx"),

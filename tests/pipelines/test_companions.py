@@ -10,9 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from support.cli import expect_refusal, expect_success, kmip, python
+from support.raises import raises
 
 import kmip_data
+from kmip_data.errors import DamagedInput, OpenQuestions
 from kmip_data.pipelines.companion_files.companions import NO_TABLE, Companions, find_companions
+from kmip_data.pipelines.companion_files.item_columns import labels_of_items
 from kmip_data.pipelines.companion_files.legends import find_legend
 from kmip_data.pipelines.companion_files.part_lists import ItemNames
 from kmip_data.pipelines.datasets.graphs.findings import Notices
@@ -167,6 +170,24 @@ def test_each_sheet_of_a_workbook_is_used_or_ignored(tmp_path):
     pd.DataFrame({"file": [3, 3, 4], "kind": [*"aba"]}).to_csv(tmp_path / "t.csv", index=False)
     (reason,) = find_companions(tmp_path, ["t.csv"], [*CLOUDS], CloudOptions()).ignored.values()
     assert reason == "'file' names 2 files in 3 rows"
+
+
+def test_a_list_names_one_item_with_each_name_and_a_table_has_a_header_of_its_own(tmp_path):
+    write(
+        tmp_path, {"a/x.ply": "", "b/x.ply": "", "train.txt": "x\n", "t.csv": "file,label\na/x,1\n"}
+    )
+    items = ["a/x.ply", "b/x.ply"]
+    table = find_companions(tmp_path, ["t.csv"], items, CloudOptions(header="no"))
+    assert values_of(table, "label") == {"a/x.ply": 1}
+    assert find_companions(tmp_path, ["train.txt"], items, CloudOptions()).ignored.keys() == {
+        "train.txt"
+    }
+    write(tmp_path, {"train.txt": "a/x\nx\n"})
+    with raises(DamagedInput, naming="train.txt"):
+        find_companions(tmp_path, ["train.txt"], items, CloudOptions())
+    write(tmp_path, {"t.csv": "file,label,class\na/x,1,u\nb/x,2,v\n"})
+    with pytest.raises(OpenQuestions):
+        labels_of_items(None, items, find_companions(tmp_path, ["t.csv"], items, CloudOptions()))
 
 
 def test_without_a_cloud_no_file_is_a_companion(tmp_path):

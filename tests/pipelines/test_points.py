@@ -342,6 +342,30 @@ def test_every_spelling_of_a_text_gives_its_numbers(tmp_path, name):
     assert columns == dict(zip("xyz", map(list, zip(*ROWS, strict=True)), strict=True))
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_random_cloud_is_read_as_it_was_written(tmp_path, seed):
+    rng = np.random.default_rng(seed)
+    points = int(rng.choice([2, 40, 300]))
+    values = {axis: np.round(rng.uniform(-50, 50, points), 4) for axis in "xyz"}
+    values["time"] = 1.7e9 + np.arange(points)
+    values["kind"] = rng.choice(["tree", "wall", "house"], points).astype(object)
+    separator = rng.choice([" ", "  ", "\t", ",", ";", "|"])
+    sign = "," if separator == ";" and seed % 2 else "."
+    lines = [
+        separator.join(str(cell).replace(".", sign) for cell in row)
+        for row in zip(*values.values(), strict=True)
+    ]
+    names = [*values]
+    head = rng.choice(["names", "comment", "count", "none"])
+    if head in {"count", "none"}:
+        names[3:] = ["3", "4"]
+    above = {"names": separator.join(names), "comment": f"// {' '.join(names)}", "count": points}
+    lines[:0] = [str(above[head])] if head in above else []
+    end = rng.choice(["\n", "\r\n"])
+    columns = columns_of(tmp_path, end.join(lines) + end)
+    assert columns == dict(zip(names, (array.tolist() for array in values.values()), strict=True))
+
+
 #: Text -> the first two numbers, with the sign that any of its columns proves, or given.
 DECIMAL_SIGNS = {
     "0,5;1,234;7\n2,5;3,456;8\n": (None, [0.5, 1.234]),

@@ -81,7 +81,7 @@ def shown_sign(texts: pa.Array) -> DecimalSign | None:
 
 def common_unit(texts: pa.Array) -> str:
     """Return the text behind most of the first of texts (n,), such as %; empty if there is none."""
-    matches = map(_WITH_UNIT.fullmatch, texts[:_SAMPLED_ROWS].to_pylist())
+    matches = map(_WITH_UNIT.fullmatch, texts[:_SAMPLED_ROWS].drop_null().to_pylist())
     units = Counter(match[1] for match in matches if match)
     return max(units, key=units.__getitem__, default="")
 
