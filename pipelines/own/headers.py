@@ -99,6 +99,7 @@ def name_columns(
             has_names = True
         elif has_names is None:
             has_names = len(top.cells) > 1 and not _occurs(top.cells, top.below)
+            has_names |= _has_count(top)
             question = (
                 f"{top.whole().location(0)} may be names of columns or data: "
                 f"{list_names(top.cells, 200)}: header=yes for names, header=no for data"
@@ -138,7 +139,8 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
         is_matrix = [*top.cells] == ["", *numbers] and columns[0].null_count == 0
         is_matrix &= counts_up or [*map(str, columns[0].to_pylist())] == numbers
         is_frame = counts_up and numbers[0] == "0" and len(numbers) == len(columns)
-        return is_matrix or (is_frame and all(map(_has_fractions, columns)))
+        is_frame = is_frame and all(map(_has_fractions, columns))
+        return is_matrix or is_frame or (None if _has_count(top) else False)
 
     # 1. A text above values, or a known name that is no value: names, next to which numbers may be
     #    years or count up.
@@ -157,6 +159,11 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
     texts = [column for column in columns if not _has_only_values(column)]
     repeat = all(0 < 2 * pc.count_distinct(text).as_py() <= len(text) for text in texts)
     return (is_apart and repeat) or None
+
+
+def _has_count(top: TopRow) -> bool:
+    """True if the first of several rows has numbers, of which one is that of the rows below it."""
+    return top.below.rows > 1 and len(top.cells) > 1 and str(top.below.rows) in top.cells
 
 
 def _has_known_name(names: Sequence[str], below: Table, known: set[str]) -> bool:

@@ -96,6 +96,7 @@ class Readings:
         self.tables = tables
         self.params = params
         self.ids = ids
+        self.least = MIN_COVERAGE  #: fraction of the rows of a column whose values are ids
 
     def __iter__(self) -> Iterator[Reading]:
         given = {self.params.source, self.params.target} - {""}
@@ -150,7 +151,7 @@ class Readings:
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)
-            covered = key.covered(ids)
+            covered = key.covered(ids, self.least)
             if covered is None or (name not in given and ids.are_years and not key.are_years):
                 continue
             columns[name] = covered.distinct

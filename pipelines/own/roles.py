@@ -87,6 +87,9 @@ class _RolesFinder:
 
     def find(self) -> Roles:
         readings = [*self.readings]
+        if not readings:  # of nodes of which many are unknown, to name the first
+            self.readings.least = _SIMILAR
+            readings = [*self.readings]
         if readings:
             roles, used = self._roles_of(self._best(readings), readings)
         else:

@@ -45,7 +45,7 @@ def write_table(path: Path, columns: dict[str, Sequence[object]], rng: np.random
 
 def read_answering(folder: Path, **params: Any) -> list[GraphRecord]:
     """Read a folder, and answer each question as it proposes."""
-    files = sorted(path.name for path in folder.iterdir())
+    files = sorted(path.name for path in folder.iterdir() if path.is_file())
     for _ in range(3):
         options = ReadOptions(GraphParams(**params))
         try:
@@ -151,3 +151,16 @@ def test_a_list_of_a_split_is_never_left_out(tmp_path):
         (tmp_path / f"{part}.txt").write_text("".join(f"St {i}\n" for i in ids))
     with pytest.raises(DamagedInput, match="may list the ids of a split"):
         read_answering(tmp_path)
+
+
+def test_unknown_nodes_are_named_and_a_line_of_counts_is_asked_about(tmp_path):
+    (tmp_path / "nodes.csv").write_text("age,person\n3,ann\n4,bob\n")
+    (tmp_path / "z.csv").write_text("source,target\nann,bob\nbob,cem\n")
+    with pytest.raises(DamagedInput, match="line 3: the node cem"):
+        read_answering(tmp_path)
+    (record,) = read_answering(tmp_path, on_error="skip")
+    assert record.edge_index.T.tolist() == [[0, 1]]
+    (tmp_path / "counts").mkdir()
+    (tmp_path / "counts" / "z.txt").write_text("4 3\n0 1\n1 2\n2 3\n")
+    (record,) = read_answering(tmp_path / "counts")
+    assert record.edge_index.shape == (2, 3)
