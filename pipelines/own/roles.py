@@ -300,6 +300,12 @@ class _RolesFinder:
                     return replace(roles, nodes=with_columns(nodes, table, rows, key))
         if roles.graphs is None and graphs:
             return replace(roles, graphs=table, graph_columns=graphs[0])
+        if roles.nodes is None and len(table.column_names) > 1:
+            raise DamagedInput(
+                f"No column of {table.name} has the ids of {roles.edges.name}, each once.",
+                found=table.column_list,
+                steps="fill in and correct the ids, or move the file out of the folder",
+            )
         reason = "no column of it has ids of the other tables"
         self.findings.notices.ignored[table.name] = reason
         return roles

@@ -160,6 +160,9 @@ def test_unknown_nodes_are_named_and_a_line_of_counts_is_asked_about(tmp_path):
         read_answering(tmp_path)
     (record,) = read_answering(tmp_path, on_error="skip")
     assert record.edge_index.T.tolist() == [[0, 1]]
+    (tmp_path / "nodes.csv").write_text("age,person\nyears,\n3,ann\n4,bob\n5,cem\n")
+    with pytest.raises(DamagedInput, match=r"No column of nodes.csv has the ids of z.csv"):
+        read_answering(tmp_path)
     (tmp_path / "counts").mkdir()
     (tmp_path / "counts" / "z.txt").write_text("4 3\n0 1\n1 2\n2 3\n")
     (record,) = read_answering(tmp_path / "counts")
