@@ -100,6 +100,7 @@ class Readings:
         self.tables = tables
         self.params = params
         self.ids = ids
+        self.least = MIN_COVERAGE  #: fraction of the rows of a column whose values are ids
 
     def __iter__(self) -> Iterator[Reading]:
         given = {self.params.source, self.params.target} - {""}
@@ -195,7 +196,7 @@ class Readings:
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)
-            covered = key.covered(ids)
+            covered = key.covered(ids, self.least)
             if covered is None or (name not in given and ids.are_years and not key.are_years):
                 continue
             columns[name] = covered.distinct
@@ -230,6 +231,8 @@ class Readings:
             ends = [self.ids.of(edges, name) for name in pair]
             if not all(end.are_numbers and len(end.distinct) for end in ends):
                 continue
+            if self._names_graphs(nodes, edges, pair):
+                continue
             smallest = min(pc.min(end.distinct).as_py() for end in ends)
             largest = max(pc.max(end.distinct).as_py() for end in ends)
             counts = {name: len(end.distinct) for name, end in zip(pair, ends, strict=True)}
@@ -262,6 +265,19 @@ class Readings:
                 *self.free(edges)[:COMPARED_COLUMNS],
             ]
         return []
+
+    def _names_graphs(self, table: Table, edges: Table, ends: Sequence[str]) -> bool:
+        """True if a key of a table names groups of edges, or their files: its rows are graphs."""
+        groups = [name for name in edges.column_names[:COMPARED_COLUMNS] if name not in ends]
+        groups += [STEM] if STEM in edges.columns else []
+        for key in self.keys(table):
+            ids = self.ids.of(table, key)
+            for name in groups:
+                cells = self.ids.of(edges, name)
+                may_name = not ids.are_numbers or (name in (key, STEM) and not cells.is_key)
+                if may_name and ids.covered(cells) is not None:
+                    return True
+        return names.level_of(table.name) == "graph"
 
     def _names_files(self, table: Table, other: Table) -> bool:
         """True if a key of a table has the names of the files of another, and few other ids."""
