@@ -440,7 +440,8 @@ class _RolesFinder:
             raise DamagedInput(
                 f"{table.name} is named like a table of {level}s, but {reason}.",
                 found=table.column_list,
-                steps="correct its ids, or leave it out",
+                steps="correct its ids, or leave it out; if they are nodes of several types, "
+                "write the type before each id in all tables, as in user:0",
             )
         self.findings.notices.ignored[table.name] = reason
 
