@@ -379,9 +379,9 @@ def _value_of_all(edges: Table, rows: I64 | slice, values: Array, graph: str, ke
     differs = (values != values[:1]) & (values == values)  # noqa: PLR0124 -- not NaN
     differs = differs.reshape(len(values), -1).any(axis=1)
     if differs.any():
-        row = int(differs.argmax())
+        position = differs.argmax()
         raise edges.error_at(
-            row if isinstance(rows, slice) else rows[row],
+            position if isinstance(rows, slice) else rows[position],
             f"{key.removeprefix('graph/')} differs from the first edge of the graph {graph!r}",
             "put it into graphs.csv; edges have no labels, so a column of edges is a feature",
         )

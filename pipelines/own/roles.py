@@ -135,8 +135,8 @@ class _RolesFinder:
         """
         support = max(reading.support for reading in readings)
         likely = [reading for reading in readings if reading.support >= _SIMILAR * support]
-        nodes = {reading.nodes for reading in likely}
-        likely = [reading for reading in likely if reading.edges not in nodes] or likely
+        nodes = [reading.nodes for reading in likely]
+        likely = [*filter(lambda reading: reading.edges not in nodes, likely)] or likely
         likely = [*filter(self._is_complete, likely)] or likely
         rank = max(reading.rank for reading in likely)
         likeliest = [reading for reading in likely if reading.rank == rank]
@@ -171,8 +171,8 @@ class _RolesFinder:
         if reading.has_rows or any(reading.graph_columns):
             return True
         key = self.ids.of(reading.nodes, reading.node)
-        ends = (self.ids.of(reading.edges, name).cells for name in reading.likely_ends)
-        return all((key.positions(cells) >= 0).all() for cells in ends)
+        first, second = (self.ids.of(reading.edges, name).cells for name in reading.likely_ends)
+        return bool(min(key.positions(first).min(), key.positions(second).min()) >= 0)
 
     def _have_same_nodes(self, first: Reading, second: Reading) -> bool:
         """True if two tables have the same ids: columns of the same nodes."""
@@ -377,15 +377,11 @@ class _RolesFinder:
         ids_of = {name: self.ids.of(table, name) for name in self.readings.free(table)}
         keys = [name for name, ids in ids_of.items() if ids.differ and not ids.are_fractions]
         graphs = [found for key in keys if (found := self._graph_columns(roles, table, key))]
-        has_graphs = any(
-            found["graph"] in _names(roles)
-            or all(
-                len(self.ids.of(roles.tables[level], name).distinct) == table.rows
-                for level, name in found.items()
-                if level != "graph"
-            )
-            for found in graphs
-        )
+        has_graphs = False
+        for found in graphs:
+            level, name = [*found.items()][-1]
+            other = self.ids.of(roles.tables[level], name)
+            has_graphs |= found["graph"] in _names(roles) or len(other.distinct) == table.rows
         nodes = roles.nodes
         if nodes is not None and roles.first_row is None and not has_graphs:
             ids = self.ids.of(nodes, roles.node)

@@ -8,6 +8,7 @@ import mmap
 import re
 import statistics
 import sys
+import tempfile
 from ast import literal_eval
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
+from pyarrow import ipc
 
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
@@ -97,7 +99,9 @@ def read_text(
         raise DamagedInput(f"{name} has more than {MAX_COLUMNS:,} columns.")
     is_csv = _quote_whole_cells(rows.data, separator)
     quoting: Quoting = csv.QUOTE_NONE if separator == "\t" and not is_csv else csv.QUOTE_MINIMAL
-    cells = _read_with_arrow(rows, separator, quoting) if is_csv or quoting else None
+    cells = (
+        _read_with_arrow(rows, separator, quoting, options.workdir) if is_csv or quoting else None
+    )
     if cells is None:
         options.check_memory(_BYTES_IN_PYTHON * len(rows.data), name)
         cells = _read_with_python(rows, separator, quoting)
@@ -341,7 +345,9 @@ def _read_edge_dictionaries(rows: Rows, options: ReadOptions, notices: Notices) 
     return table_of_rows(rows.name, edges, options, notices.ignored, lines=lines)
 
 
-def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | None:
+def _read_with_arrow(
+    rows: Rows, separator: str, quoting: Quoting, folder: Path | None = None
+) -> Cells | None:
     """Return the cells of rows whose quotes are as in CSV; None for what only ``csv`` reads."""
     data = rows.data
     runs = (b"  ", b"\t", b" \n", b"\n ")
@@ -380,9 +386,21 @@ def _read_with_arrow(rows: Rows, separator: str, quoting: Quoting) -> Cells | No
         if has_blanks:
             texts = pc.utf8_trim_whitespace(texts)
             texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
-        columns[i] = texts
-        del column
+        columns[i] = _paged(texts, folder)
+        del column, texts
+    pa.default_memory_pool().release_unused()
     return columns, rows.numbers
+
+
+def _paged(column: pa.Array, folder: Path | None) -> pa.Array:
+    """Return a column in a mapped file, which the system can write out; the file has no name."""
+    if folder is None:
+        return column
+    with tempfile.NamedTemporaryFile(dir=folder) as file:
+        batch = pa.record_batch([column], ["0"])
+        with ipc.new_file(file.name, batch.schema) as writer:
+            writer.write_batch(batch)
+        return ipc.open_file(pa.memory_map(file.name)).get_batch(0).column(0)
 
 
 def _quote_whole_cells(data: Buffer, separator: str) -> bool:

@@ -124,14 +124,16 @@ class ColumnFacts:
         """Numbers without missing ones, sorted; empty for texts."""
         if self.numbers is None:
             return np.empty(0)
-        return np.sort(self.numbers[~self.is_missing])
+        numbers = self.numbers[~self.is_missing]
+        numbers.sort()
+        return numbers
 
     @cached_property
     def distinct(self) -> int:
         """Number of distinct values."""
         if self.numbers is None:
             return len(self.coded.dictionary)
-        return int((np.diff(self.ascending) > 0).sum()) + bool(self.filled)
+        return int((self.ascending[1:] > self.ascending[:-1]).sum()) + bool(self.filled)
 
     @property
     def is_unique(self) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kmip_data.arrays import Bools
+from kmip_data.arrays import F64, Bools
 from kmip_data.columns.column_roles import Use
 from kmip_data.columns.labels import NO_CLASS, mask_changed_by_float32
 from kmip_data.errors import Setting
@@ -16,6 +16,7 @@ from kmip_data.pipelines.own.columns.numbers import all_match
 from kmip_data.pipelines.own.columns.parts import codes_of_parts
 from kmip_data.pipelines.own.columns.uses import Candidate, has_lists
 
+_BLOCK_ROWS = 2**20
 _MAX_STRAYS = 8  #: number of texts among numbers up to which they may be words for missing values
 
 
@@ -129,15 +130,12 @@ def _precision(column: Candidate) -> Question | None:
     numbers = column.facts.numbers
     if numbers is None:
         return None
-    with np.errstate(over="ignore", invalid="ignore"):
-        rounded = numbers.astype(np.float32)
-    is_infinite = np.isinf(rounded)
-    is_changed: Bools = mask_changed_by_float32(numbers) | ((rounded == 0) & (numbers != 0))
-    is_changed |= np.abs(numbers) >= 2**53  # float64 does not hold these either
     # Unix times with fractions move by much of their range.
-    with np.errstate(invalid="ignore"):
-        spread = column.facts.ascending[-1:] - column.facts.ascending[:1]
-        is_changed |= (np.abs(rounded - numbers) > spread / 1_000) & (spread > 0)
+    spread = np.ptp(column.facts.ascending[[0, -1]]) if column.facts.filled else 0
+    is_infinite, is_changed = np.zeros((2, len(numbers)), bool)
+    for i in range(0, len(numbers), _BLOCK_ROWS):
+        block = slice(i, i + _BLOCK_ROWS)
+        is_infinite[block], is_changed[block] = _changed_by_float32(numbers[block], spread)
     remedy = f"leave it out, or {Setting(rounded=column.name)}"
     if is_infinite.any():
         is_changed = is_infinite
@@ -146,8 +144,19 @@ def _precision(column: Candidate) -> Question | None:
         return None
     row = int(is_changed.argmax())
     where = column.locate(row, f"{numbers[row]:.15g}")
-    text = f"{where}, and {rounded[row]:.15g} as float32: {remedy}"
+    with np.errstate(over="ignore"):
+        text = f"{where}, and {np.float32(numbers[row]):.15g} as float32: {remedy}"
     return Question(text, Setting(ignore=column.name))
+
+
+def _changed_by_float32(numbers: F64, spread: float) -> tuple[Bools, Bools]:
+    """Return masks (n,) of numbers that are infinite as float32, and of those that change too much."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        rounded = numbers.astype(np.float32)
+        is_changed: Bools = mask_changed_by_float32(numbers) | ((rounded == 0) & (numbers != 0))
+        is_changed |= np.abs(numbers) >= 2**53  # float64 does not hold these either
+        is_changed |= (np.abs(rounded - numbers) > spread / 1_000) & (spread > 0)
+    return np.isinf(rounded), is_changed
 
 
 def _number_or_missing(
