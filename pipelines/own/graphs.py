@@ -20,7 +20,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Direction, Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.columns.values import read_columns
-from kmip_data.pipelines.own.ids import positions_in, row_numbers
+from kmip_data.pipelines.own.ids import positions_in, repeats, row_numbers
 from kmip_data.pipelines.own.roles import Roles
 from kmip_data.pipelines.own.table import Table
 from kmip_data.pipelines.own_pipeline import KEY_LENGTH, escaped_key
@@ -212,7 +212,7 @@ def _graphs_of_rows(
     cells = {level: _ids(roles, tables[level], name) for level, name in columns.items() if name}
     distinct = pc.unique(cells[first])
     if first == "graph" and len(distinct) < tables[first].rows:
-        row = int(np.flatnonzero(_repeats(cells[first]))[0])
+        row = int(np.flatnonzero(repeats(cells[first]))[0])
         raise tables[first].error_at(
             row, f"the graph {cells[first][row].as_py()!r} occurs twice", "remove one of the lines"
         )
@@ -290,7 +290,7 @@ def _index_of_ends(
     nodes, edges = roles.tables["node"], roles.edges
     distinct = pc.unique(ids)
     keys = graphs.codes["node"] * len(distinct) + positions_in(distinct, ids)
-    repeated = _repeats(pa.array(keys))
+    repeated = repeats(pa.array(keys))
     if repeated.any():
         row = int(repeated.argmax())
         raise nodes.error_at(
@@ -314,15 +314,6 @@ def _index_of_ends(
         _refuse_or_skip(edges, row, problem, int(is_bad.sum()), options, findings)
         graphs.codes["edge"][is_bad] = -1
     return index
-
-
-def _repeats(cells: pa.Array) -> Bools:
-    """Mask (n,) of the values that occurred before."""
-    values = cells.to_numpy(zero_copy_only=False)
-    _, first = np.unique(values, return_index=True)
-    mask = np.ones(len(values), bool)
-    mask[first] = False
-    return mask
 
 
 def _stored_ids(ids: pa.Array, options: ReadOptions) -> Array:

@@ -173,3 +173,12 @@ def positions_in(keys: pa.Array, values: pa.Array) -> I64:
     positions = pc.fill_null(pc.index_in(values, value_set=keys, skip_nulls=True), -1)
     rows: I64 = positions.to_numpy(zero_copy_only=False).astype(np.int64)
     return rows
+
+
+def repeats(cells: pa.Array) -> Bools:
+    """Mask (n,) of the values that occurred before."""
+    values = cells.to_numpy(zero_copy_only=False)
+    _, first = np.unique(values, return_index=True)
+    mask = np.ones(len(values), bool)
+    mask[first] = False
+    return mask

@@ -98,13 +98,15 @@ class Networks:
             del data["mode"]
 
         self._rows["graph"].add(location, key, data, key, *names_of_file(file).values())
-        for node, data in graph.nodes(data=True):
-            self._rows["node"].add(location, node, node_defaults | data, key, names[node])
+        for node, attributes in graph.nodes(data=True):
+            self._rows["node"].add(location, node, node_defaults | attributes, key, names[node])
         is_undirected = not graph.is_directed()
-        for source, target, values in _edges(graph):
+        for source, target, attributes in _edges(graph):
             ends = (names[source], names[target])
             row = f"from {source} to {target}"
-            self._rows["edge"].add(location, row, edge_defaults | values, key, *ends, is_undirected)
+            self._rows["edge"].add(
+                location, row, edge_defaults | attributes, key, *ends, is_undirected
+            )
 
     def roles(self, name: str, options: ReadOptions, ignored: dict[str, str]) -> Roles:
         """Return the tables in their roles; ``name`` is that of the graphs, for messages."""

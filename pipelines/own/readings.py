@@ -7,6 +7,7 @@ graph, whose names both tables have.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -96,6 +97,7 @@ class Readings:
         self.tables = tables
         self.params = params
         self.ids = ids
+        self._tables_with = Counter(name for table in tables for name in table.columns)
 
     def __iter__(self) -> Iterator[Reading]:
         given = {self.params.source, self.params.target} - {""}
@@ -113,9 +115,13 @@ class Readings:
                 yield from [*found, *rows]
 
     def free(self, table: Table) -> list[str]:
-        """Return the columns to which no option gives another use."""
+        """Return the columns to which no option gives another use.
+
+        A label that another table has, too, may be that of the other.
+        """
         params = self.params
-        used = {*params.label, *params.feature, *params.ignore, params.group, params.graph}
+        used = {*params.feature, *params.ignore, params.graph}
+        used |= {name for name in (*params.label, params.group) if self._tables_with[name] < 2}
         return [name for name in table.column_names if name not in used]
 
     def keys(self, table: Table) -> list[str]:
@@ -138,7 +144,10 @@ class Readings:
     ) -> Iterator[Reading]:
         for name in keys:
             columns = self._columns_in(self.ids.of(nodes, name), edges)
-            if len(columns) > 1:
+            # Next to two ends, a column of the key's own name has the graph of each edge.
+            has_ends = any(name not in pair for pair in names.end_pairs(columns))
+            names_graphs = has_ends and name in columns and not self.ids.of(edges, name).is_key
+            if len(columns) > 1 and not names_graphs:
                 yield Reading(edges, nodes, name, columns)
 
     def _columns_in(self, key: Ids, edges: Table) -> dict[str, int]:
@@ -181,12 +190,27 @@ class Readings:
             ends = [self.ids.of(edges, name) for name in pair]
             if not all(end.are_numbers and len(end.distinct) for end in ends):
                 continue
+            if self._names_graphs(nodes, edges, pair):
+                continue
             smallest = min(pc.min(end.distinct).as_py() for end in ends)
             largest = max(pc.max(end.distinct).as_py() for end in ends)
             counts = {name: len(end.distinct) for name, end in zip(pair, ends, strict=True)}
             for node, first in ((ROWS_FROM_0, 0), (ROWS_FROM_1, 1)):
                 if given in ("", node) and first <= smallest and largest < nodes.rows + first:
                     yield Reading(edges, nodes, node, counts)
+
+    def _names_graphs(self, table: Table, edges: Table, ends: Sequence[str]) -> bool:
+        """True if a key of a table names groups of edges, or their files: its rows are graphs."""
+        groups = [name for name in edges.column_names[:COMPARED_COLUMNS] if name not in ends]
+        groups += [STEM] if STEM in edges.columns else []
+        for key in self.keys(table):
+            ids = self.ids.of(table, key)
+            for name in groups:
+                cells = self.ids.of(edges, name)
+                may_name = not ids.are_numbers or (name in (key, STEM) and not cells.is_key)
+                if may_name and ids.covered(cells) is not None:
+                    return True
+        return names.level_of(table.name) == "graph"
 
     def _readings_within_graphs(self, edges: Table, nodes: Table) -> Iterator[Reading]:
         """Yield the columns whose ids differ within each graph, which both tables name."""
@@ -208,7 +232,8 @@ class Readings:
         if node_graph in edges.columns:
             return [node_graph]
         if node_graph == self.params.graph or self._are_rows_of_another_table(graphs):
-            return self.free(edges)[:COMPARED_COLUMNS]
+            files = [STEM] if STEM in edges.columns else []
+            return [*self.free(edges)[:COMPARED_COLUMNS], *files]
         return []
 
     def _are_rows_of_another_table(self, graphs: Ids) -> bool:

@@ -22,7 +22,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids, IdsOfTables, positions_in
+from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids, IdsOfTables, positions_in, repeats
 from kmip_data.pipelines.own.joined import stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
@@ -157,11 +157,11 @@ class _RolesFinder:
             question = f"{best.edges.name}: its ends may be ids in {', or '.join(shown)}"
             self.questions[question] = Setting(node=best.node)
         elif best.has_rows and not self.params.node:
-            for name in self.readings.keys(best.nodes):
-                if names.is_id_name(name) and self.ids.of(best.nodes, name).are_numbers:
+            for name in names.matching(best.nodes.column_names, known_names.NODE_ID_NAMES):
+                if self.ids.of(best.nodes, name).are_numbers:
                     question = (
-                        f"{best.edges.name}: its ends may be numbers of rows of {best.nodes.name}, as some "
-                        f"are not in {name!r}"
+                        f"{best.edges.name}: its ends may be numbers of rows of {best.nodes.name}, and are not "
+                        f"all in {name!r}, or it has some twice"
                     )
                     self.questions[question] = Setting(node=best.node)
         return best
@@ -390,12 +390,12 @@ class _RolesFinder:
                     return replace(roles, nodes=self._with_columns(nodes, table, key, ids))
         if roles.graphs is not None:
             for key in keys:
-                if names_of_graphs := self._names_of_graphs(roles, self.ids.of(table, key)):
-                    joined = self._with_columns(roles.graphs, table, key, names_of_graphs)
+                if file_ids := self._names_of_graphs(roles, self.ids.of(table, key)):
+                    joined = self._with_columns(roles.graphs, table, key, file_ids)
                     return replace(roles, graphs=joined)
         elif graphs:
             return replace(roles, graphs=table, graph_columns=graphs[0])
-        self._ignore(table)
+        self._ignore(roles, table)
         return roles
 
     def _names_of_graphs(self, roles: Roles, key: Ids) -> Ids | None:
@@ -421,7 +421,7 @@ class _RolesFinder:
             )
         return with_columns(table, other, rows, key)
 
-    def _ignore(self, table: Table) -> None:
+    def _ignore(self, roles: Roles, table: Table) -> None:
         """Note a table without a role; refuse it if an option names a column that only it has."""
         reason = "no column with another id in each row has ids of the other tables"
         params = self.params
@@ -433,6 +433,8 @@ class _RolesFinder:
                     steps="write the id of its node, or the name of its graph or file, into each row",
                 )
         if level := names.level_of(table.name):
+            if level == "node":
+                self._refuse_ids(roles, table)
             raise DamagedInput(
                 f"{table.name} is named like a table of {level}s, but {reason}.",
                 found=table.column_list,
@@ -440,6 +442,26 @@ class _RolesFinder:
                 "write the type before each id in all tables, as in user:0",
             )
         self.findings.notices.ignored[table.name] = reason
+
+    def _refuse_ids(self, roles: Roles, nodes: Table) -> None:
+        """Refuse the first fault in a column of a table of nodes that is named like one of ids."""
+        for name in names.matching(nodes.column_names, known_names.NODE_ID_NAMES):
+            ids = self.ids.of(nodes, name)
+            for fault, mask in (
+                ("is no id", ids.cells.is_null().to_numpy(zero_copy_only=False)),
+                ("occurs twice", repeats(ids.cells)),
+            ):
+                if mask.any():
+                    row = int(mask.argmax())
+                    problem = f"{name!r} is {nodes.columns[name][row]}, which {fault}"
+                    raise nodes.error_at(row, problem, "correct it, or remove the line")
+            for end in roles.ends:
+                cells = self.ids.of(roles.edges, end).cells
+                unknown = ids.positions(cells) < 0
+                if unknown.any():
+                    row = int(unknown.argmax())
+                    problem = f"the node {cells[row]} is not in {name!r} of {nodes.name}"
+                    raise roles.edges.error_at(row, problem, "correct it, or remove the line")
 
     def _graph_columns(self, roles: Roles, table: Table, key: str) -> dict[Level, str]:
         """Return the columns whose values a key of another table has: the graph of each row."""
@@ -454,7 +476,7 @@ class _RolesFinder:
             for name in [known] if known else free:
                 cells = self.ids.of(other, name)
                 if (
-                    cells.is_key
+                    (cells.is_key and name != key)
                     or ids.covered(cells) is None
                     or self._joins_graphs(roles, level, name)
                 ):

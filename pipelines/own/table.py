@@ -134,8 +134,8 @@ def table_of_arrays(
     for key, values in arrays.items():
         cells = _as_arrow(values)
         if pa.types.is_dictionary(cells.type):
-            named = Table("", dict(_typed_columns(key, cells.dictionary)))
-            texts = pa.array(named.texts(key), pa.string())
+            distinct = Table("", dict(_typed_columns(key, cells.dictionary)))
+            texts = pa.array(distinct.texts(key), pa.string())
             used = np.unique(cells.indices.drop_null())
             categories[key] = (*(texts if cells.type.ordered else texts.take(used)).to_pylist(),)
             cells = texts.take(cells.indices)

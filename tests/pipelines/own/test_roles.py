@@ -151,3 +151,16 @@ def test_a_list_of_a_split_is_never_left_out(tmp_path):
         (tmp_path / f"{part}.txt").write_text("".join(f"St {i}\n" for i in ids))
     with pytest.raises(DamagedInput, match="may list the ids of a split"):
         read_answering(tmp_path)
+
+
+@pytest.mark.parametrize("names", [("graphs.csv", "edges.csv"), ("a.csv", "b.csv")])
+@pytest.mark.parametrize("first", [0, 100])
+def test_a_table_whose_key_groups_edges_has_graphs(tmp_path, names, first):
+    """Numbers of nodes begin anew in each graph, and may be numbers of rows of any table."""
+    graphs, edges = (tmp_path / name for name in names)
+    graphs.write_text("mol,y\n" + "".join(f"{i + first},{i % 2}\n" for i in range(20)))
+    rows = [f"{i + first},{a},{a + 1}\n" for i in range(20) for a in range(3)]
+    edges.write_text("mol,u,v\n" + "".join(rows))
+    records = [*read(tmp_path, names, ReadOptions(GraphParams()), Findings())]
+    assert [record.num_nodes for record in records] == [4] * 20
+    assert [int(record.columns["graph/y"][0]) for record in records] == [0, 1] * 10

@@ -56,7 +56,7 @@ FAULTS = [
         {},
         KmipDataError,
         "Arrow|pyarrow",
-        "to_feather|pyarrow",
+        "to_parquet",
     ),
     ({"edges_parquet": b"PAR1\0\0\0\0"}, {}, KmipDataError, "Parquet|pyarrow", "parquet|pyarrow"),
     (

@@ -187,7 +187,6 @@ ASKED = {
     "infinite": ({"c": ["1e99", "2", "3", "3"]}, ",", "ignore", "c"),
     "-1 among classes": ({"label": ["0", "1", "-1", "2"] * 3}, ",", "missing", "label:-1"),
     "- among classes": ({"label": ["a", "b", "-", "a"] * 3}, ",", "missing", "label:-"),
-    "- next to +": ({"label": ["+", "-"] * 3}, ",", "missing", "label:none"),
     "third word of a split": ({"split": ["train", "test", "Validierung"] * 3}, ",", "missing", "split:none"),
     "lists": ({"c": ["8,37,255", "12,4", "9", "1,2,3"]}, ";", "ignore", "c"),
     "y next to x": ({"x": ["1.5", "2.5", "3.5"], "y": ["0.5", "0.5", "1.5"]}, ",", "label", "none"),
