@@ -86,7 +86,6 @@ EXTRAS = {
     "lightning": ["lightning>=2.6"],
     "hub": ["huggingface_hub>=0.30"],
     "gpu": ["triton>=3.6; platform_system == 'Linux'"],
-    "parquet": ["pyarrow>=17"],
     "lidar": ["laspy[lazrs]>=2.7"],
 }
 # ``cuda`` is of use beside an NVIDIA GPU alone.
@@ -146,6 +145,7 @@ setup(
         "osmium>=4.0",
         "shapely>=2.1",
         "pandas>=2.2",
+        "pyarrow>=17",
         "python-calamine>=0.4",
         "pyyaml>=6.0.1",
         "pyproj>=3.6",

@@ -44,8 +44,8 @@ def command(
 
     NAME is a build or a finished run. ADDRESS is a folder or an fsspec URL (hf://, s3://, gs://).
     It must be empty, or contain an earlier push of the same build or run. Checks every byte
-    first, and keeps an existing README.md. If pyarrow is installed, a build also gets Parquet
-    files. Refuses data that may not be redistributed.
+    first, and keeps an existing README.md. A build also gets Parquet files. Refuses data that may
+    not be redistributed.
     """
     from kmip_data.sharing.remote import Remote
 

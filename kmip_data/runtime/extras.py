@@ -11,7 +11,6 @@ MODULES = {
     "chem": ("rdkit.Chem",),
     "images": ("skimage", "PIL"),
     "distributed": ("dask", "distributed"),
-    "parquet": ("pyarrow.parquet",),
     "demo": ("pyrosm",),
     "lightning": ("lightning.pytorch",),
     "lidar": ("laspy", "lazrs"),
@@ -31,7 +30,6 @@ PACKAGES = {
     "lightning": "lightning",
     "hub": "huggingface_hub",
     "gpu": "triton",
-    "parquet": "pyarrow",
     "lidar": "laspy[lazrs]",
 }
 

@@ -28,7 +28,6 @@ from kmip_data.reading import gather
 from kmip_data.reading.assemble import BatchAssembler, item_fields
 from kmip_data.reading.dataset import ShardedDataset
 from kmip_data.reading.store import shared_store
-from kmip_data.runtime.extras import require_extra
 from kmip_data.runtime.progress import Progress, print_status
 from kmip_data.sharing.push import PARQUET_FOLDER, dataset_page
 from kmip_data.text import human_bytes
@@ -157,10 +156,8 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
     """Write ``PART.parquet`` for each part into an existing folder, and return the paths by part.
 
     Memory holds one row group at a time: 64 MiB of arrays, or one larger graph. Raises
-    ``UsageError`` if pyarrow is not installed, a graph is too large for a row, or an attribute
-    cannot be a column.
+    ``UsageError`` if a graph is too large for a row, or an attribute cannot be a column.
     """
-    require_extra("parquet", "Parquet")
     for shard in build.card.shards:
         size = shard.bytes // max(shard.graphs, 1)
         if size > MEMBER_BYTES:
@@ -198,7 +195,7 @@ def write_parquet(build: Build, folder: Path, *, quiet: bool = False) -> dict[st
 def parquet_view(build: Build, scratch: Path, *, quiet: bool = False) -> Mapping[str, Path | bytes]:
     """Write the Parquet view of a push into ``scratch``; return its files, page and Croissant.
 
-    If pyarrow is missing or the view cannot be written, print the reason and return no files.
+    If the view cannot be written, print the reason and return no files.
     """
     try:
         files = write_parquet(build, scratch, quiet=quiet)

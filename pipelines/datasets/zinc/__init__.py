@@ -23,7 +23,6 @@ from kmip_data.pipelines.formats.tensors import stream_pickled_tensors
 from kmip_data.pipelines.formats.text import read_lines
 from kmip_data.pipelines.graph_arrays.layout_reader import RawGraph, RawReader
 from kmip_data.pipelines.layout_pipelines import GraphsInPartsPipeline, PublishedPart
-from kmip_data.runtime.extras import require_extra
 
 ATOM_TYPE = "atom_type"
 BOND_TYPE = "bond_type"
@@ -131,7 +130,6 @@ def read_json_rows(path: Path) -> Iterator[RawMolecule]:
 
 def read_parquet_rows(path: Path) -> Iterator[RawMolecule]:
     """Yield the rows of a Parquet file as dictionaries."""
-    require_extra("parquet", path.name)
     from pyarrow import ArrowException, parquet
 
     try:

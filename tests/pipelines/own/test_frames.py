@@ -55,7 +55,6 @@ def test_a_fault_says_where_it_is(tmp_path: Path, case: int) -> None:
 
 def test_a_column_of_smiles_is_found_in_all_tables(tmp_path: Path) -> None:
     pytest.importorskip("rdkit", reason="rdkit (extra chem) is not installed")
-    pytest.importorskip("pyarrow", reason="pyarrow (extra parquet) is not installed")
     table = pd.DataFrame({"label": [1, 0], "smiles": ["CCO", "C=O"]})
     for suffix in ("csv", "jsonl", "parquet"):
         (tmp_path / suffix).mkdir()
