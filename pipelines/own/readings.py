@@ -110,6 +110,8 @@ class Readings:
                 is_apart = edges is not nodes and not self._names_files(nodes, edges)
                 if not is_apart or not given <= {*edges.columns}:
                     continue
+                if self._names_graphs(edges, nodes, keys):
+                    continue
                 found = [*self._readings_of_keys(edges, nodes, keys)]
                 rows = [*self._readings_of_rows(edges, nodes, found)]
                 if are_numbered:
@@ -156,11 +158,18 @@ class Readings:
     ) -> Iterator[Reading]:
         for name in keys:
             columns = self._columns_in(self.ids.of(nodes, name), edges)
-            # Next to two ends, a column of the key's own name has the graph of each edge.
-            has_ends = any(name not in pair for pair in names.end_pairs(columns))
-            names_graphs = has_ends and name in columns and not self.ids.of(edges, name).is_key
-            if len(columns) > 1 and not names_graphs:
+            if len(columns) > 1:
                 yield Reading(edges, nodes, name, columns)
+
+    def _names_graphs(self, edges: Table, table: Table, keys: Sequence[str]) -> bool:
+        """True if edges have two ends by name, and next to them a column of the name and ids of a key."""
+        pairs = names.end_pairs(edges.column_names)
+        for name in keys:
+            if name in edges.columns and any(name not in pair for pair in pairs):
+                ids = self.ids.of(edges, name)
+                if not ids.is_key and self.ids.of(table, name).covered(ids) is not None:
+                    return True
+        return False
 
     def _near_readings(self, edges: Table, nodes: Table) -> Iterator[Reading]:
         """Yield the columns of ids of which some are missing, occur twice, or are ends alone."""

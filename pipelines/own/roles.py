@@ -12,8 +12,6 @@ from itertools import combinations, product
 from operator import itemgetter
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.part_masks import are_parts
@@ -23,7 +21,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.columns.numbers import all_match
+from kmip_data.pipelines.own.edge_lists import may_be_neighbours, refuse_counts, smiles_column
 from kmip_data.pipelines.own.ids import (
     MIN_COVERAGE,
     Ids,
@@ -31,6 +29,7 @@ from kmip_data.pipelines.own.ids import (
     positions_in,
     repeats,
     row_numbers,
+    share_ids,
 )
 from kmip_data.pipelines.own.joined import refuse_fault, stacked, with_columns
 from kmip_data.pipelines.own.readings import (
@@ -46,9 +45,6 @@ from kmip_data.text import list_names
 
 #: Fraction of the most values that two columns have in common from which another pair may be the ends.
 _MIN_COMMON = 0.1
-#: Letters of SMILES: atoms, bonds, branches and rings.
-_ATOM = r"Cl|Br|[BCNOPSFIbcnops]|\[[^\]]*\]"
-_MOLECULES = rf"^(?:{_ATOM})[-=#(0-9]*(?:{_ATOM})(?:{_ATOM}|[-=#$:/\\.%0-9()@+])*$"
 _SIMILAR = 0.5  #: fraction of the nodes of a reading from which another one is as likely
 
 
@@ -311,9 +307,8 @@ class _RolesFinder:
             if any(len(table.column_names) > 1 for table in self.tables):
                 self.findings.notices.raise_questions()
                 steps = "name the columns with the ends of an edge as source and target"
-            for name, cells in self.tables[0].columns.items():
-                if pa.types.is_string(cells.type) and all_match(cells, _MOLECULES):
-                    steps = Setting(smiles=name)
+            if name := smiles_column(self.tables[0]):
+                steps = Setting(smiles=name)
             raise DamagedInput(
                 "No table has two columns with ids of another one, or with values in common.",
                 found="; ".join(f"{table.name}: {table.column_list}" for table in self.tables)[
@@ -328,8 +323,8 @@ class _RolesFinder:
                 steps="copy the files of one graph into a folder, and use it as archive",
             )
         first, second = ends
-        if not edges.has_names:
-            self._refuse_counts(edges, ends)
+        if not edges.has_names and not self.params.header:
+            refuse_counts(edges, [self.ids.of(edges, name) for name in ends])
         if not is_certain and not edges.has_names:
             raise DamagedInput(
                 f"{edges.name} has no names of columns, and may be an adjacency list.",
@@ -341,28 +336,6 @@ class _RolesFinder:
         if not is_certain and not self.questions:
             self._ask_about_ends(edges, ends)
         return Roles(edges, ends)
-
-    def _refuse_counts(self, edges: Table, ends: Ends) -> None:
-        """Refuse a first line that has the numbers of nodes and edges, as some programs write it."""
-        ids = [self.ids.of(edges, name) for name in ends]
-        if self.params.header or edges.rows < 2 or not all(end.are_numbers for end in ids):
-            return
-        nodes, count = (end.cells[0].as_py() for end in ids)
-        below = [end.cells[1:] for end in ids]
-        spread = max(pc.max(cells).as_py() for cells in below) - min(
-            pc.min(cells).as_py() for cells in below
-        )
-        if count == edges.rows - 1 and nodes > spread:
-            raise edges.error_at(
-                0,
-                f"{nodes} {count} may be the numbers of nodes and edges, as {count} lines follow (if each "
-                "has the neighbours of a node, it is METIS, and no table of edges)",
-                [
-                    "leave it out, or keep it as an edge",
-                    Setting(header="yes"),
-                    Setting(header="no"),
-                ],
-            )
 
     def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:
         """Return the likeliest ends of a table, and whether no other reading is as likely.
@@ -399,19 +372,13 @@ class _RolesFinder:
         least = _MIN_COMMON * common[ends]
         is_only = sum(count >= least for count in common.values()) == 1
         if not table.has_names and ends == (*table.column_names[:2],):
-            is_only |= not self._may_be_neighbours(table)
+            ids_of_rows = [
+                self.ids.of(table, name) for name in table.column_names[:COMPARED_COLUMNS]
+            ]
+            is_only |= not may_be_neighbours(ids_of_rows)
         may_count_two_kinds = all(self.ids.of(table, name).are_numbers for name in ends)
         is_certain = is_only and (names.are_alike(*ends) or not may_count_two_kinds)
         return names.in_direction(*ends), is_certain
-
-    def _may_be_neighbours(self, table: Table) -> bool:
-        """True if each row may have a node and its neighbours, of which none is the node itself."""
-        first, *others = (
-            self.ids.of(table, name) for name in table.column_names[:COMPARED_COLUMNS]
-        )
-        rows = np.stack([first.positions(ids.cells) for ids in others])
-        is_own = (rows == np.arange(table.rows)).any()
-        return bool(first.is_key and (rows >= 0).mean() >= MIN_COVERAGE and not is_own)
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
         """Return the roles with another table: of columns of the nodes, or of graphs.
@@ -424,7 +391,8 @@ class _RolesFinder:
                 f"{table.name} may list the ids of a split, but its lines have several cells.",
                 steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
             )
-        ids_of = {name: self.ids.of(table, name) for name in self.readings.free(table)}
+        names_of_keys = [*self.readings.free(table), *{self.params.graph} & {*table.columns}]
+        ids_of = {name: self.ids.of(table, name) for name in names_of_keys}
         keys = [name for name, ids in ids_of.items() if ids.differ and not ids.are_fractions]
         graphs = [found for key in keys if (found := self._graph_columns(roles, table, key))]
         has_graphs = False
@@ -445,7 +413,9 @@ class _RolesFinder:
                     joined = self._with_columns(roles.graphs, table, key, graph_ids)
                     return replace(roles, graphs=joined)
         elif graphs:
-            return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
+            columns = max(graphs, key=_names_alike)
+            self._ask_about_graphs(roles, columns.get("edge", ""))
+            return replace(roles, graphs=table, graph_columns=columns)
         self._refuse_ids_with_faults(roles, table)
         self._ignore(table)
         return roles
@@ -509,15 +479,18 @@ class _RolesFinder:
         """Return the columns whose values a key of another table has: the graph of each row."""
         ids = self.ids.of(table, key)
         found: dict[Level, str] = {}
+        given = self.params.graph
         for level, other in roles.tables.items():
-            known = roles.graph_columns.get(level)
+            known = roles.graph_columns.get(level) or given
             used = {roles.node, *roles.ends}
             free = [name for name in self.readings.free(other) if name not in used]
             free += [name for name in FILE_COLUMNS if name in other.columns]
             counts = {}
-            for name in [known] if known else free:
+            for name in free if known in {"", "file"} else {known} & {*other.columns}:
                 cells = self.ids.of(other, name)
-                if name == key and names.matching([key], known_names.GRAPH_ID_NAMES):
+                if name == given or (
+                    name == key and names.matching([key], known_names.GRAPH_ID_NAMES)
+                ):
                     fits = ids.nearly_covers(cells)
                 else:
                     fits = not cells.is_key and ids.covered(cells) is not None
@@ -526,7 +499,19 @@ class _RolesFinder:
                     counts[name] = (name == key, len(cells.distinct))
             if counts and max(counts.values())[1] > 1:
                 found[level] = max(counts, key=lambda name: counts[name])
-        return {"graph": key, **found} if found else {}
+        is_complete = "node" in found or "node" not in roles.tables
+        return {"graph": key, **found} if found and is_complete else {}
+
+    def _ask_about_graphs(self, roles: Roles, name: str) -> None:
+        """Ask if a column of edges may name their kinds, as its graphs have ids in common."""
+        is_known = bool(names.matching([name], known_names.GRAPH_ID_NAMES))
+        if roles.nodes is not None or is_known or name.startswith("\0") or self.params.graph:
+            return
+        ends = [self.ids.of(roles.edges, end).cells for end in roles.ends]
+        if share_ids(self.ids.of(roles.edges, name), ends):
+            question = f"{roles.edges.name}: does {name!r} name the graph of an edge, or its kind?"
+            graph, kind = Setting(graph=name), Setting(graph="none")
+            self.questions[f"{question} {graph} or {kind}"] = graph
 
     def _joins_graphs(self, roles: Roles, level: Level, name: str) -> bool:
         """True if an edge joins nodes with two values in a column of the nodes."""
