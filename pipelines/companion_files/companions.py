@@ -37,9 +37,15 @@ from kmip_data.pipelines.own.columns.facts import TableFacts
 from kmip_data.pipelines.own.columns.uses import Candidate, decide
 from kmip_data.pipelines.own.files import READERS, read_tables
 from kmip_data.pipelines.own.ids import MIN_COVERAGE, Ids
-from kmip_data.pipelines.own.joined import with_columns
 from kmip_data.pipelines.own.names import is_id_name
-from kmip_data.pipelines.own.table import FILE, FILE_COLUMNS, STEM, Table, names_of_file
+from kmip_data.pipelines.own.table import (
+    FILE,
+    FILE_COLUMNS,
+    STEM,
+    Table,
+    names_of_file,
+    with_columns,
+)
 from kmip_data.pipelines.own_pipeline import DEFAULT_MEMORY
 from kmip_data.text import list_names, nearest_names
 

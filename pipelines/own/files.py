@@ -28,11 +28,11 @@ from kmip_data.pipelines.formats.file_heads import (
 )
 from kmip_data.pipelines.formats.text import decode_text
 from kmip_data.pipelines.own.headers import NoTable, TopRow, name_columns
-from kmip_data.pipelines.own.joined import concatenated
 from kmip_data.pipelines.own.names import end_pairs
 from kmip_data.pipelines.own.table import (
     FILE_COLUMNS,
     Table,
+    concatenated,
     names_of_file,
     table_of_arrays,
     table_of_rows,

@@ -94,15 +94,15 @@ class Ids:
         """Return the row of each of ``values`` (n,) in this key, -1 if it has none."""
         return positions_in(self.cells, values)
 
-    def covered(self, other: Ids) -> Covered | None:
-        """Return the rows of ``other`` with one of these ids; ``None`` if these are too few."""
+    def covered(self, other: Ids, least: float = MIN_COVERAGE) -> Covered | None:
+        """Return the rows of ``other`` with one of these ids; ``None`` if they are a smaller fraction."""
         if other.are_fractions or not len(other.cells):
             return None
         head = other.cells[:_SAMPLED_ROWS]
-        if not _are_enough(self.positions(head) >= 0):
+        if (self.positions(head) >= 0).mean() < least:
             return None
         rows = self.positions(other.cells) >= 0
-        if not _are_enough(rows):
+        if rows.mean() < least:
             return None
         return Covered(rows, int((self.positions(other.distinct) >= 0).sum()))
 
@@ -129,10 +129,6 @@ class IdsOfTables:
     def of(self, table: Table, name: str) -> Ids:
         """Return the ids of a column."""
         return self._ids.setdefault((table, name), Ids(table, name))
-
-
-def _are_enough(rows: Bools) -> bool:
-    return bool(rows.mean() >= MIN_COVERAGE)
 
 
 def row_numbers(rows: int, first: int) -> pa.Array:
@@ -215,6 +211,24 @@ def repeats(cells: pa.Array) -> Bools:
     mask = np.ones(len(codes), bool)
     mask[first] = False
     return mask
+
+
+def refuse_fault(ids: Ids, known: Ids) -> None:
+    """Refuse the first row that keeps ids of a table from joining those of another."""
+    table = ids.table
+    for column, is_wrong, problem in (
+        (ids, table.is_empty(ids.name), "is empty"),
+        (ids, repeats(ids.cells), "is {} again"),
+        (ids, known.positions(ids.cells) < 0, f"is {{}}, which is not in {known.table.name}"),
+        (known, ids.positions(known.cells) < 0, f"is {{}}, which is not in {table.name}"),
+    ):
+        if is_wrong.any():
+            row = int(is_wrong.argmax())
+            raise column.table.error_at(
+                row,
+                f"{column.name!r} {problem.format(column.cells[row])}",
+                f"correct it, or move {table.name} elsewhere: no column joins it to the others",
+            )
 
 
 def share_ids(groups: Ids, ends: Sequence[pa.Array]) -> bool:

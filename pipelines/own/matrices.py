@@ -22,10 +22,9 @@ from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
 from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.columns.facts import TableFacts
-from kmip_data.pipelines.own.joined import concatenated
 from kmip_data.pipelines.own.networks import GRAPH, NODE
 from kmip_data.pipelines.own.roles import Roles, find_roles, with_tables
-from kmip_data.pipelines.own.table import STEM, Table, names_of_file
+from kmip_data.pipelines.own.table import STEM, Table, concatenated, names_of_file
 
 #: Rows and columns from which numbers without names are a matrix; three may be edges with a weight.
 _MIN_UNNAMED = 4

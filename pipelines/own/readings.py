@@ -100,6 +100,7 @@ class Readings:
         self.tables = tables
         self.params = params
         self.ids = ids
+        self.least = MIN_COVERAGE  #: fraction of the rows of a column whose values are ids
 
     def __iter__(self) -> Iterator[Reading]:
         given = {self.params.source, self.params.target} - {""}
@@ -109,8 +110,6 @@ class Readings:
             for edges in self.tables:
                 is_apart = edges is not nodes and not self._names_files(nodes, edges)
                 if not is_apart or not given <= {*edges.columns}:
-                    continue
-                if self._names_graphs(edges, nodes, keys):
                     continue
                 found = [*self._readings_of_keys(edges, nodes, keys)]
                 rows = [*self._readings_of_rows(edges, nodes, found)]
@@ -158,18 +157,11 @@ class Readings:
     ) -> Iterator[Reading]:
         for name in keys:
             columns = self._columns_in(self.ids.of(nodes, name), edges)
-            if len(columns) > 1:
+            # Next to two ends, a column of the key's own name has the graph of each edge.
+            has_ends = any(name not in pair for pair in names.end_pairs(columns))
+            names_graphs = has_ends and name in columns and not self.ids.of(edges, name).is_key
+            if len(columns) > 1 and not names_graphs:
                 yield Reading(edges, nodes, name, columns)
-
-    def _names_graphs(self, edges: Table, table: Table, keys: Sequence[str]) -> bool:
-        """True if edges have two ends by name, and next to them a column of the name and ids of a key."""
-        pairs = names.end_pairs(edges.column_names)
-        for name in keys:
-            if name in edges.columns and any(name not in pair for pair in pairs):
-                ids = self.ids.of(edges, name)
-                if not ids.is_key and self.ids.of(table, name).covered(ids) is not None:
-                    return True
-        return False
 
     def _near_readings(self, edges: Table, nodes: Table) -> Iterator[Reading]:
         """Yield the columns of ids of which some are missing, occur twice, or are ends alone."""
@@ -204,7 +196,7 @@ class Readings:
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)
-            covered = key.covered(ids)
+            covered = key.covered(ids, self.least)
             if covered is None or (name not in given and ids.are_years and not key.are_years):
                 continue
             columns[name] = covered.distinct
@@ -226,8 +218,8 @@ class Readings:
     ) -> Iterator[Reading]:
         """Yield the readings of two columns of numbers as numbers of rows, from 0 and from 1."""
         given = self.params.node
-        if given not in ("", ROWS_FROM_0, ROWS_FROM_1):
-            return
+        if given not in ("", ROWS_FROM_0, ROWS_FROM_1) or (FILE in nodes.columns and not given):
+            return  # rows of several files have no common number
         pairs = {tuple(reading.columns) for reading in found if len(reading.columns) == 2}
         pairs |= {*names.end_pairs(edges.column_names)}
         if self.params.source and self.params.target:
@@ -238,6 +230,8 @@ class Readings:
         for pair in pairs:
             ends = [self.ids.of(edges, name) for name in pair]
             if not all(end.are_numbers and len(end.distinct) for end in ends):
+                continue
+            if self._names_graphs(nodes, edges, pair):
                 continue
             smallest = min(pc.min(end.distinct).as_py() for end in ends)
             largest = max(pc.max(end.distinct).as_py() for end in ends)
@@ -271,6 +265,19 @@ class Readings:
                 *self.free(edges)[:COMPARED_COLUMNS],
             ]
         return []
+
+    def _names_graphs(self, table: Table, edges: Table, ends: Sequence[str]) -> bool:
+        """True if a key of a table names groups of edges, or their files: its rows are graphs."""
+        groups = [name for name in edges.column_names[:COMPARED_COLUMNS] if name not in ends]
+        groups += [STEM] if STEM in edges.columns else []
+        for key in [*self.keys(table), *{self.params.graph} & {*table.columns}]:
+            ids = self.ids.of(table, key)
+            for name in groups:
+                cells = self.ids.of(edges, name)
+                may_name = not ids.are_numbers or (name in (key, STEM) and not cells.is_key)
+                if may_name and ids.covered(cells) is not None:
+                    return True
+        return names.level_of(table.name) == "graph"
 
     def _names_files(self, table: Table, other: Table) -> bool:
         """True if a key of a table has the names of the files of another, and few other ids."""
@@ -314,3 +321,8 @@ class Readings:
                     columns[end] = len(np.unique(codes))
             if len(columns) > 1:
                 yield Reading(edges, nodes, name, columns, link)
+
+
+def agrees(pair: Ends, given: Ends) -> bool:
+    """True if a pair of ends has the given ones, which are empty if none is given."""
+    return all(not name or name == end for name, end in zip(given, pair, strict=True))

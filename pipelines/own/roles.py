@@ -9,29 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import combinations, product
-from operator import itemgetter
 
 import numpy as np
 
 from kmip_data.columns.column_roles import Level
 from kmip_data.columns.part_masks import are_parts
-from kmip_data.errors import DamagedInput, Setting, Step
+from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
-from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.edge_lists import may_be_neighbours, refuse_counts, smiles_column
+from kmip_data.pipelines.own.edges_alone import EdgesAlone, ask_about_ends
 from kmip_data.pipelines.own.ids import (
     MIN_COVERAGE,
     Ids,
     IdsOfTables,
     positions_in,
+    refuse_fault,
     repeats,
     row_numbers,
     share_ids,
 )
-from kmip_data.pipelines.own.joined import refuse_fault, stacked, with_columns
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
     ROWS_FROM_0,
@@ -39,12 +37,11 @@ from kmip_data.pipelines.own.readings import (
     Ends,
     Reading,
     Readings,
+    agrees,
 )
-from kmip_data.pipelines.own.table import FILE_COLUMNS, STEM, Table
+from kmip_data.pipelines.own.table import FILE_COLUMNS, STEM, Table, stacked, with_columns
 from kmip_data.text import list_names
 
-#: Fraction of the most values that two columns have in common from which another pair may be the ends.
-_MIN_COMMON = 0.1
 _SIMILAR = 0.5  #: fraction of the nodes of a reading from which another one is as likely
 
 
@@ -115,12 +112,15 @@ class _RolesFinder:
 
     def find(self) -> Roles:
         readings = [*self.readings]
+        if not readings:  # of nodes of which many are unknown, to name the first
+            self.readings.least = _SIMILAR
+            readings = [*self.readings]
         if readings:
             roles, used = self._roles_of(self._best(readings), readings)
         else:
             for table in self.tables:
                 self._refuse_two_kinds(table, table.column_names[:COMPARED_COLUMNS])
-            roles = self._edges_alone()
+            roles = Roles(*EdgesAlone(self.readings, self.findings.notices).find())
             used = [roles.edges]
         others = [table for table in self.tables if all(table is not other for other in used)]
         return self._with_graphs_by_name(self.with_tables(roles, others))
@@ -215,7 +215,7 @@ class _RolesFinder:
         if are_told or not are_numbers or names.are_alike(*ends):
             return
         if node not in ends:
-            self._ask_about_ends(edges, ends)
+            ask_about_ends(edges, ends, self.questions)
             return
         first, second = ends
         raise DamagedInput(
@@ -226,15 +226,6 @@ class _RolesFinder:
                 Setting(source=first, target=second),
             ],
         )
-
-    def _ask_about_ends(self, edges: Table, ends: Ends) -> None:
-        first, second = ends
-        question = (
-            f"{edges.name}: are {first!r} and {second!r} the ends of an edge, with ids of the same nodes? "
-            f"If they count two kinds of nodes, write different ids first, in pandas table[{first!r}] = "
-            f"{first!r} + table[{first!r}].astype(str)"
-        )
-        self.questions[question] = Setting(source=first, target=second)
 
     def _owners(self, edges: Table, name: str) -> list[Table]:
         """Return the other tables with a key that a column of the edges lies in."""
@@ -271,7 +262,7 @@ class _RolesFinder:
         given = (self.params.source, self.params.target)
         if all(given):
             return given
-        pairs = [pair for pair in names.end_pairs(reading.columns) if _agrees(pair, given)]
+        pairs = [pair for pair in names.end_pairs(reading.columns) if agrees(pair, given)]
         if len(pairs) == 1:
             return pairs[0]
         order = reading.edges.column_names
@@ -292,93 +283,6 @@ class _RolesFinder:
                 source=likely[0], target=likely[1]
             )
         return likely
-
-    def _edges_alone(self) -> Roles:
-        """Return the roles of a table of edges without a table of nodes; ask if its ends are uncertain."""
-        found: list[tuple[bool, bool, Table, Ends]] = []
-        for table in self.tables:
-            pair = self._ends_alone(table)
-            if pair is not None:
-                found.append((names.level_of(table.name) == "edge", pair[1], table, pair[0]))
-        found.sort(key=itemgetter(0, 1), reverse=True)
-        likeliest = [item for item in found if item[:2] == found[0][:2]]
-        if not likeliest:
-            steps: Step = "separate the cells of each line by tabs, semicolons, commas or blanks"
-            if any(len(table.column_names) > 1 for table in self.tables):
-                self.findings.notices.raise_questions()
-                steps = "name the columns with the ends of an edge as source and target"
-            if name := smiles_column(self.tables[0]):
-                steps = Setting(smiles=name)
-            raise DamagedInput(
-                "No table has two columns with ids of another one, or with values in common.",
-                found="; ".join(f"{table.name}: {table.column_list}" for table in self.tables)[
-                    :2_000
-                ],
-                steps=steps,
-            )
-        _, is_certain, edges, ends = likeliest[0]
-        if len(likeliest) > 1:
-            raise DamagedInput(
-                f"Several files may be the table of edges: {list_names([item[2].name for item in likeliest])}.",
-                steps="copy the files of one graph into a folder, and use it as archive",
-            )
-        first, second = ends
-        if not edges.has_names and not self.params.header:
-            refuse_counts(edges, [self.ids.of(edges, name) for name in ends])
-        if not is_certain and not edges.has_names:
-            raise DamagedInput(
-                f"{edges.name} has no names of columns, and may be an adjacency list.",
-                steps=[
-                    REMEDIES["an adjacency list"].format(file=edges.name),
-                    Setting(source=first, target=second),
-                ],
-            )
-        if not is_certain and not self.questions:
-            self._ask_about_ends(edges, ends)
-        return Roles(edges, ends)
-
-    def _ends_alone(self, table: Table) -> tuple[Ends, bool] | None:
-        """Return the likeliest ends of a table, and whether no other reading is as likely.
-
-        Numbers in columns whose names are not alike, such as users and films, may count two kinds of nodes.
-        """
-        given = (self.params.source, self.params.target)
-        if all(given):
-            return (given, True) if {*given} <= {*table.columns} else None
-        pairs = [pair for pair in names.end_pairs(table.column_names) if _agrees(pair, given)]
-        if len(pairs) == 1:
-            return pairs[0], True
-        columns = table.column_names
-        has_two = len(columns) == 2 and not any(
-            self.ids.of(table, name).are_fractions for name in columns
-        )
-        if has_two and not table.has_names:
-            return (columns[0], columns[1]), True
-        common: dict[Ends, int] = {}
-        free = self.readings.free(table)[:COMPARED_COLUMNS]
-        candidates = [
-            name
-            for name in dict.fromkeys([*filter(None, given), *free])
-            if not (ids := self.ids.of(table, name)).are_fractions and not ids.are_years
-        ]
-        for pair in combinations(candidates, 2):
-            if {*filter(None, given)} <= {*pair}:
-                first, second = (self.ids.of(table, name).distinct for name in pair)
-                common[pair] = int((positions_in(first, second) >= 0).sum())
-        if not any(common.values()):
-            is_pair = len(candidates) == len(table.column_names) == 2 and len(self.tables) == 1
-            return ((candidates[0], candidates[1]), False) if is_pair else None
-        ends = max(common, key=lambda pair: common[pair])
-        least = _MIN_COMMON * common[ends]
-        is_only = sum(count >= least for count in common.values()) == 1
-        if not table.has_names and ends == (*table.column_names[:2],):
-            ids_of_rows = [
-                self.ids.of(table, name) for name in table.column_names[:COMPARED_COLUMNS]
-            ]
-            is_only |= not may_be_neighbours(ids_of_rows)
-        may_count_two_kinds = all(self.ids.of(table, name).are_numbers for name in ends)
-        is_certain = is_only and (names.are_alike(*ends) or not may_count_two_kinds)
-        return names.in_direction(*ends), is_certain
 
     def _with_table(self, roles: Roles, table: Table) -> Roles:
         """Return the roles with another table: of columns of the nodes, or of graphs.
@@ -417,6 +321,13 @@ class _RolesFinder:
             self._ask_about_graphs(roles, columns.get("edge", ""))
             return replace(roles, graphs=table, graph_columns=columns)
         self._refuse_ids_with_faults(roles, table)
+        may_have_nodes = roles.nodes is None and self.params.graph != "none"
+        if may_have_nodes and len(table.column_names) > 1:
+            raise DamagedInput(
+                f"No column of {table.name} has the ids of {roles.edges.name}, each once.",
+                found=table.column_list,
+                steps="fill in and correct the ids, or move the file out of the folder",
+            )
         self._ignore(table)
         return roles
 
@@ -568,10 +479,6 @@ def _names(roles: Roles) -> set[str]:
     """Return the names of all columns that are neither the ids nor the ends."""
     found = {name for table in roles.tables.values() for name in table.columns}
     return found - {roles.node, *roles.ends}
-
-
-def _agrees(pair: Ends, given: Ends) -> bool:
-    return all(not name or name == end for name, end in zip(given, pair, strict=True))
 
 
 def _described_roles(tables: Sequence[Table], options: ReadOptions) -> Roles | None:

@@ -1,9 +1,9 @@
-"""Table of a user's file: its columns as they are written, and errors that name the line."""
+"""Table of a user's file: its columns as they are written, errors with lines, and tables joined to one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import PurePosixPath
@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kmip_data.arrays import Array, Bools
+from kmip_data.arrays import I64, Array, Bools
 from kmip_data.errors import DamagedInput, Step
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.text import list_names
@@ -189,3 +189,46 @@ def _typed_columns(name: str, cells: pa.Array) -> Iterator[tuple[str, pa.Array]]
     elif pa.types.is_null(kind) or str(kind) in {"string", "large_string", "string_view"}:
         texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
         yield name, pc.if_else(pc.equal(texts, ""), pa.scalar(None, pa.string()), texts)
+
+
+def stacked(parts: Sequence[tuple[Table, tuple[str, str]]]) -> Table:
+    """Return tables of edges, each with its ends, as one of ``source``, ``target`` and other columns.
+
+    The column ``table`` has the name of each row's table: the kind of its edge.
+    """
+    tables, _ = zip(*parts, strict=True)
+    names = dict.fromkeys(
+        name for table, ends in parts for name in table.column_names if name not in ends
+    )
+    columns: dict[str, list[pa.Array]] = {}
+    for table, ends in parts:
+        rows = {**table.columns, "source": table.columns[ends[0]], "target": table.columns[ends[1]]}
+        rows["table"] = pa.array([table.name] * table.rows, pa.string())
+        for name in ("source", "target", *names, "table"):
+            cells = rows.get(name, pa.nulls(table.rows, pa.string()))
+            columns.setdefault(name, []).append(cells)
+    return Table(
+        " and ".join(table.name for table in tables),
+        {name: concatenated(cells) for name, cells in columns.items()},
+        row_word=tables[0].row_word,
+        lines=np.concatenate([table.line_numbers for table in tables]),
+        locations=[table.name for table in tables for _ in range(table.rows)],
+    )
+
+
+def concatenated(parts: Sequence[pa.Array]) -> pa.Array:
+    """Return the cells (R,) of several tables as one column, as texts if their types differ."""
+    if len({part.type for part in parts}) > 1:
+        parts = [pc.cast(part, pa.string()) for part in parts]
+    return pa.concat_arrays(parts)
+
+
+def with_columns(table: Table, other: Table, rows: I64, key: str) -> Table:
+    """Return a table with the columns of another at ``rows`` (R,), -1 for none, without its ``key``."""
+    positions = pa.array(rows, mask=rows < 0)
+    added = {
+        f"{other.name} {name}" if name in table.columns else name: cells.take(positions)
+        for name, cells in other.columns.items()
+        if name != key and not name.startswith("\0")
+    }
+    return replace(table, columns={**table.columns, **added})
