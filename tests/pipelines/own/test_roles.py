@@ -196,7 +196,7 @@ def test_a_table_whose_key_groups_edges_has_graphs(tmp_path, names, first):
     graphs.write_text("mol,y\n" + "".join(f"{i + first},{i % 2}\n" for i in range(20)))
     rows = [f"{i + first},{a},{a + 1}\n" for i in range(20) for a in range(3)]
     edges.write_text("mol,u,v\n" + "".join(rows))
-    records = read_answering(tmp_path)
+    records = [*read(tmp_path, names, ReadOptions(GraphParams()), Findings())]
     assert [record.num_nodes for record in records] == [4] * 20
     assert [int(record.columns["graph/y"][0]) for record in records] == [0, 1] * 10
 
@@ -209,5 +209,5 @@ def test_unknown_nodes_are_named(tmp_path):
     (record,) = read_answering(tmp_path, on_error="skip")
     assert record.edge_index.T.tolist() == [[0, 1]]
     (tmp_path / "nodes.csv").write_text("age,person\nyears,\n3,ann\n4,bob\n5,cem\n")
-    with pytest.raises(DamagedInput, match=r"nodes\.csv"):
+    with pytest.raises(DamagedInput, match=r"nodes.csv, line 2: 'person' is empty"):
         read_answering(tmp_path)
