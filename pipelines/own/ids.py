@@ -7,6 +7,7 @@ these. A column is a *key* if its ids differ from row to row and none is missing
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -228,3 +229,11 @@ def refuse_fault(ids: Ids, known: Ids) -> None:
                 f"{column.name!r} {problem.format(column.cells[row])}",
                 f"correct it, or move {table.name} elsewhere: no column joins it to the others",
             )
+
+
+def share_ids(groups: Ids, ends: Sequence[pa.Array]) -> bool:
+    """True if two groups of edges have an id in common, which may be another node in each."""
+    both = pa.concat_arrays([pc.cast(end, pa.string()) for end in ends])
+    ids = pc.unique(both)
+    codes = np.tile(positions_in(groups.distinct, groups.cells), len(ends)) * len(ids)
+    return len(np.unique(codes + positions_in(ids, both))) > len(ids)

@@ -270,7 +270,7 @@ class Readings:
         """True if a key of a table names groups of edges, or their files: its rows are graphs."""
         groups = [name for name in edges.column_names[:COMPARED_COLUMNS] if name not in ends]
         groups += [STEM] if STEM in edges.columns else []
-        for key in self.keys(table):
+        for key in [*self.keys(table), *{self.params.graph} & {*table.columns}]:
             ids = self.ids.of(table, key)
             for name in groups:
                 cells = self.ids.of(edges, name)

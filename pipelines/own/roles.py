@@ -28,6 +28,7 @@ from kmip_data.pipelines.own.ids import (
     refuse_fault,
     repeats,
     row_numbers,
+    share_ids,
 )
 from kmip_data.pipelines.own.readings import (
     COMPARED_COLUMNS,
@@ -294,7 +295,8 @@ class _RolesFinder:
                 f"{table.name} may list the ids of a split, but its lines have several cells.",
                 steps='write the lists as JSON: {"train": ["Main St 1"], "test": ["Main St 2"]}',
             )
-        ids_of = {name: self.ids.of(table, name) for name in self.readings.free(table)}
+        names_of_keys = [*self.readings.free(table), *{self.params.graph} & {*table.columns}]
+        ids_of = {name: self.ids.of(table, name) for name in names_of_keys}
         keys = [name for name, ids in ids_of.items() if ids.differ and not ids.are_fractions]
         graphs = [found for key in keys if (found := self._graph_columns(roles, table, key))]
         has_graphs = False
@@ -315,9 +317,12 @@ class _RolesFinder:
                     joined = self._with_columns(roles.graphs, table, key, graph_ids)
                     return replace(roles, graphs=joined)
         elif graphs:
-            return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
+            columns = max(graphs, key=_names_alike)
+            self._ask_about_graphs(roles, columns.get("edge", ""))
+            return replace(roles, graphs=table, graph_columns=columns)
         self._refuse_ids_with_faults(roles, table)
-        if roles.nodes is None and len(table.column_names) > 1:
+        may_have_nodes = roles.nodes is None and self.params.graph != "none"
+        if may_have_nodes and len(table.column_names) > 1:
             raise DamagedInput(
                 f"No column of {table.name} has the ids of {roles.edges.name}, each once.",
                 found=table.column_list,
@@ -385,15 +390,18 @@ class _RolesFinder:
         """Return the columns whose values a key of another table has: the graph of each row."""
         ids = self.ids.of(table, key)
         found: dict[Level, str] = {}
+        given = self.params.graph
         for level, other in roles.tables.items():
-            known = roles.graph_columns.get(level)
+            known = roles.graph_columns.get(level) or given
             used = {roles.node, *roles.ends}
             free = [name for name in self.readings.free(other) if name not in used]
             free += [name for name in FILE_COLUMNS if name in other.columns]
             counts = {}
-            for name in [known] if known else free:
+            for name in free if known in {"", "file"} else {known} & {*other.columns}:
                 cells = self.ids.of(other, name)
-                if name == key and names.matching([key], known_names.GRAPH_ID_NAMES):
+                if name == given or (
+                    name == key and names.matching([key], known_names.GRAPH_ID_NAMES)
+                ):
                     fits = ids.nearly_covers(cells)
                 else:
                     fits = not cells.is_key and ids.covered(cells) is not None
@@ -402,7 +410,19 @@ class _RolesFinder:
                     counts[name] = (name == key, len(cells.distinct))
             if counts and max(counts.values())[1] > 1:
                 found[level] = max(counts, key=lambda name: counts[name])
-        return {"graph": key, **found} if found else {}
+        is_complete = "node" in found or "node" not in roles.tables
+        return {"graph": key, **found} if found and is_complete else {}
+
+    def _ask_about_graphs(self, roles: Roles, name: str) -> None:
+        """Ask if a column of edges may name their kinds, as its graphs have ids in common."""
+        is_known = bool(names.matching([name], known_names.GRAPH_ID_NAMES))
+        if roles.nodes is not None or is_known or name.startswith("\0") or self.params.graph:
+            return
+        ends = [self.ids.of(roles.edges, end).cells for end in roles.ends]
+        if share_ids(self.ids.of(roles.edges, name), ends):
+            question = f"{roles.edges.name}: does {name!r} name the graph of an edge, or its kind?"
+            graph, kind = Setting(graph=name), Setting(graph="none")
+            self.questions[f"{question} {graph} or {kind}"] = graph
 
     def _joins_graphs(self, roles: Roles, level: Level, name: str) -> bool:
         """True if an edge joins nodes with two values in a column of the nodes."""

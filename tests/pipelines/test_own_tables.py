@@ -436,6 +436,21 @@ def test_a_column_of_an_edge_table_names_its_graphs(tmp_path):
     assert got.files["ignored"][0].startswith("ids of nodes: stored only for a single graph")
 
 
+def test_a_legend_of_edges_may_be_a_table_of_graphs(tmp_path):
+    """Graphs of edges alone may restart their ids; next to a table of nodes, these tell the graphs."""
+    edges = "source,target,kind\na,b,x\nb,c,y\nc,a,x\nc,d,y\n"
+    files = {"edges_csv": edges, "legend_csv": "kind,label\nx,foo\ny,bar\n"}
+    folder = write_files(tmp_path / "alone", **files)
+    with pytest.raises(DamagedInput) as caught:
+        read_files(folder)
+    assert parse_remedy(caught.value) == {"graph": "kind"}
+    assert read_files(folder, graph="kind").schema.y_column.num_classes == 2
+    assert len(read_files(folder, graph="none").records) == 1
+    nodes = "id,m\na,1\nb,2\nc,3\nd,4\n"
+    got = read_files(write_files(tmp_path / "nodes", **files, nodes_csv=nodes))
+    assert got.schema.column("edge/edge_attr").fields == ("kind=x", "kind=y")
+
+
 def test_edges_that_occur_again_are_counted(tmp_path):
     got = read_files(write_files(tmp_path / "t", edges_csv="u,v\n0,1\n0,1\n1,0\n2,2\n2,2\n"))
     assert (got.files["repeated_edges"], got.files["self_loops"]) == (1, 2)
@@ -519,5 +534,4 @@ def test_options_that_name_the_ends_show_that_the_first_line_has_names(tmp_path)
 def test_other_json_next_to_tables_is_ignored(tmp_path):
     """BIDS puts ``participants.json`` next to ``participants.tsv``."""
     about = '{"age": {"Units": "years"}}'
-    folder = write_files(tmp_path / "own", edges_csv="source,target\na,b\nb,c\n", about_json=about)
-    assert read_files(folder).first.num_edges == 2
+    assert read_files(write_files(tmp_path / "own", **NODES, about_json=about)).first.num_edges == 2
