@@ -107,7 +107,7 @@ class Readings:
         for nodes in self.tables:
             keys = self.node_keys(nodes)
             for edges in self.tables:
-                is_apart = edges is not nodes and not self._names_files(nodes, edges)
+                is_apart = edges is not nodes and not self._names_graphs(nodes, edges)
                 if not is_apart or not given <= {*edges.columns}:
                     continue
                 found = [*self._readings_of_keys(edges, nodes, keys)]
@@ -156,10 +156,7 @@ class Readings:
     ) -> Iterator[Reading]:
         for name in keys:
             columns = self._columns_in(self.ids.of(nodes, name), edges)
-            # Next to two ends, a column of the key's own name has the graph of each edge.
-            has_ends = any(name not in pair for pair in names.end_pairs(columns))
-            names_graphs = has_ends and name in columns and not self.ids.of(edges, name).is_key
-            if len(columns) > 1 and not names_graphs:
+            if len(columns) > 1:
                 yield Reading(edges, nodes, name, columns)
 
     def _near_readings(self, edges: Table, nodes: Table) -> Iterator[Reading]:
@@ -263,14 +260,25 @@ class Readings:
             ]
         return []
 
-    def _names_files(self, table: Table, other: Table) -> bool:
-        """True if a key of a table has the names of the files of another, and few other ids."""
-        files = [self.ids.of(other, name) for name in FILE_COLUMNS if name in other.columns]
+    def _names_graphs(self, table: Table, edges: Table) -> bool:
+        """True if a key of a table has the names of files of edges, or groups edges.
+
+        It has few other ids, or the name of a column next to two ends.
+        """
         keys = [self.ids.of(table, name) for name in self.keys(table)]
-        return any(
-            key.covered(names) is not None and table.rows < 2 * len(names.distinct)
-            for names in files
+        files = [self.ids.of(edges, name) for name in FILE_COLUMNS if name in edges.columns]
+        groups = [
+            self.ids.of(edges, key.name)
             for key in keys
+            if any(key.name not in pair for pair in names.end_pairs(edges.column_names))
+            and key.name in edges.columns
+            and not self.ids.of(edges, key.name).is_key
+        ]
+        return any(
+            key.covered(ids) is not None
+            for key in keys
+            for ids in [*files, *groups]
+            if ids.name == key.name or table.rows < 2 * len(ids.distinct)
         )
 
     def _are_rows_of_another_table(self, graphs: Ids) -> bool:
