@@ -93,15 +93,15 @@ class Ids:
         """Return the row of each of ``values`` (n,) in this key, -1 if it has none."""
         return positions_in(self.cells, values)
 
-    def covered(self, other: Ids) -> Covered | None:
-        """Return the rows of ``other`` with one of these ids; ``None`` if these are too few."""
+    def covered(self, other: Ids, least: float = MIN_COVERAGE) -> Covered | None:
+        """Return the rows of ``other`` with one of these ids; ``None`` if they are a smaller fraction."""
         if other.are_fractions or not len(other.cells):
             return None
         head = other.cells[:_SAMPLED_ROWS]
-        if not _are_enough(self.positions(head) >= 0):
+        if (self.positions(head) >= 0).mean() < least:
             return None
         rows = self.positions(other.cells) >= 0
-        if not _are_enough(rows):
+        if rows.mean() < least:
             return None
         return Covered(rows, int((self.positions(other.distinct) >= 0).sum()))
 
@@ -128,10 +128,6 @@ class IdsOfTables:
     def of(self, table: Table, name: str) -> Ids:
         """Return the ids of a column."""
         return self._ids.setdefault((table, name), Ids(table, name))
-
-
-def _are_enough(rows: Bools) -> bool:
-    return bool(rows.mean() >= MIN_COVERAGE)
 
 
 def row_numbers(rows: int, first: int) -> pa.Array:

@@ -100,6 +100,7 @@ class Readings:
         self.tables = tables
         self.params = params
         self.ids = ids
+        self.least = MIN_COVERAGE  #: fraction of the rows of a column whose values are ids
 
     def __iter__(self) -> Iterator[Reading]:
         given = {self.params.source, self.params.target} - {""}
@@ -107,7 +108,7 @@ class Readings:
         for nodes in self.tables:
             keys = self.node_keys(nodes)
             for edges in self.tables:
-                is_apart = edges is not nodes and not self._names_graphs(nodes, edges)
+                is_apart = edges is not nodes and not self._names_files(nodes, edges)
                 if not is_apart or not given <= {*edges.columns}:
                     continue
                 found = [*self._readings_of_keys(edges, nodes, keys)]
@@ -156,7 +157,10 @@ class Readings:
     ) -> Iterator[Reading]:
         for name in keys:
             columns = self._columns_in(self.ids.of(nodes, name), edges)
-            if len(columns) > 1:
+            # Next to two ends, a column of the key's own name has the graph of each edge.
+            has_ends = any(name not in pair for pair in names.end_pairs(columns))
+            names_graphs = has_ends and name in columns and not self.ids.of(edges, name).is_key
+            if len(columns) > 1 and not names_graphs:
                 yield Reading(edges, nodes, name, columns)
 
     def _near_readings(self, edges: Table, nodes: Table) -> Iterator[Reading]:
@@ -192,7 +196,7 @@ class Readings:
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)
-            covered = key.covered(ids)
+            covered = key.covered(ids, self.least)
             if covered is None or (name not in given and ids.are_years and not key.are_years):
                 continue
             columns[name] = covered.distinct
@@ -227,6 +231,8 @@ class Readings:
             ends = [self.ids.of(edges, name) for name in pair]
             if not all(end.are_numbers and len(end.distinct) for end in ends):
                 continue
+            if self._names_graphs(nodes, edges, pair):
+                continue
             smallest = min(pc.min(end.distinct).as_py() for end in ends)
             largest = max(pc.max(end.distinct).as_py() for end in ends)
             counts = {name: len(end.distinct) for name, end in zip(pair, ends, strict=True)}
@@ -260,25 +266,27 @@ class Readings:
             ]
         return []
 
-    def _names_graphs(self, table: Table, edges: Table) -> bool:
-        """True if a key of a table has the names of files of edges, or groups edges.
+    def _names_graphs(self, table: Table, edges: Table, ends: Sequence[str]) -> bool:
+        """True if a key of a table names groups of edges, or their files: its rows are graphs."""
+        groups = [name for name in edges.column_names[:COMPARED_COLUMNS] if name not in ends]
+        groups += [STEM] if STEM in edges.columns else []
+        for key in self.keys(table):
+            ids = self.ids.of(table, key)
+            for name in groups:
+                cells = self.ids.of(edges, name)
+                may_name = not ids.are_numbers or (name in (key, STEM) and not cells.is_key)
+                if may_name and ids.covered(cells) is not None:
+                    return True
+        return names.level_of(table.name) == "graph"
 
-        It has few other ids, or the name of a column next to two ends.
-        """
+    def _names_files(self, table: Table, other: Table) -> bool:
+        """True if a key of a table has the names of the files of another, and few other ids."""
+        files = [self.ids.of(other, name) for name in FILE_COLUMNS if name in other.columns]
         keys = [self.ids.of(table, name) for name in self.keys(table)]
-        files = [self.ids.of(edges, name) for name in FILE_COLUMNS if name in edges.columns]
-        groups = [
-            self.ids.of(edges, key.name)
-            for key in keys
-            if any(key.name not in pair for pair in names.end_pairs(edges.column_names))
-            and key.name in edges.columns
-            and not self.ids.of(edges, key.name).is_key
-        ]
         return any(
-            key.covered(ids) is not None
+            key.covered(names) is not None and table.rows < 2 * len(names.distinct)
+            for names in files
             for key in keys
-            for ids in [*files, *groups]
-            if ids.name == key.name or table.rows < 2 * len(ids.distinct)
         )
 
     def _are_rows_of_another_table(self, graphs: Ids) -> bool:

@@ -111,6 +111,9 @@ class _RolesFinder:
 
     def find(self) -> Roles:
         readings = [*self.readings]
+        if not readings:  # of nodes of which many are unknown, to name the first
+            self.readings.least = _SIMILAR
+            readings = [*self.readings]
         if readings:
             roles, used = self._roles_of(self._best(readings), readings)
         else:
@@ -314,6 +317,12 @@ class _RolesFinder:
         elif graphs:
             return replace(roles, graphs=table, graph_columns=max(graphs, key=_names_alike))
         self._refuse_ids_with_faults(roles, table)
+        if roles.nodes is None and len(table.column_names) > 1:
+            raise DamagedInput(
+                f"No column of {table.name} has the ids of {roles.edges.name}, each once.",
+                found=table.column_list,
+                steps="fill in and correct the ids, or move the file out of the folder",
+            )
         self._ignore(table)
         return roles
 

@@ -64,7 +64,7 @@ def write_table(
 
 def read_answering(folder: Path, **params: Any) -> list[GraphRecord]:
     """Read a folder, and answer each question as it proposes."""
-    files = sorted(path.name for path in folder.iterdir())
+    files = sorted(path.name for path in folder.iterdir() if path.is_file())
     for _ in range(3):
         options = ReadOptions(GraphParams(**params))
         try:
@@ -199,3 +199,15 @@ def test_a_table_whose_key_groups_edges_has_graphs(tmp_path, names, first):
     records = [*read(tmp_path, names, ReadOptions(GraphParams()), Findings())]
     assert [record.num_nodes for record in records] == [4] * 20
     assert [int(record.columns["graph/y"][0]) for record in records] == [0, 1] * 10
+
+
+def test_unknown_nodes_are_named(tmp_path):
+    (tmp_path / "nodes.csv").write_text("age,person\n3,ann\n4,bob\n")
+    (tmp_path / "z.csv").write_text("source,target\nann,bob\nbob,cem\n")
+    with pytest.raises(DamagedInput, match="line 3: the node cem"):
+        read_answering(tmp_path)
+    (record,) = read_answering(tmp_path, on_error="skip")
+    assert record.edge_index.T.tolist() == [[0, 1]]
+    (tmp_path / "nodes.csv").write_text("age,person\nyears,\n3,ann\n4,bob\n5,cem\n")
+    with pytest.raises(DamagedInput, match=r"No column of nodes.csv has the ids of z.csv"):
+        read_answering(tmp_path)
