@@ -218,8 +218,8 @@ class Readings:
     ) -> Iterator[Reading]:
         """Yield the readings of two columns of numbers as numbers of rows, from 0 and from 1."""
         given = self.params.node
-        if given not in ("", ROWS_FROM_0, ROWS_FROM_1):
-            return
+        if given not in ("", ROWS_FROM_0, ROWS_FROM_1) or (FILE in nodes.columns and not given):
+            return  # rows of several files have no common number
         pairs = {tuple(reading.columns) for reading in found if len(reading.columns) == 2}
         pairs |= {*names.end_pairs(edges.column_names)}
         if self.params.source and self.params.target:

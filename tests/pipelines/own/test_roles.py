@@ -209,5 +209,5 @@ def test_unknown_nodes_are_named(tmp_path):
     (record,) = read_answering(tmp_path, on_error="skip")
     assert record.edge_index.T.tolist() == [[0, 1]]
     (tmp_path / "nodes.csv").write_text("age,person\nyears,\n3,ann\n4,bob\n5,cem\n")
-    with pytest.raises(DamagedInput, match=r"No column of nodes.csv has the ids of z.csv"):
+    with pytest.raises(DamagedInput, match=r"nodes.csv, line 2: 'person' is empty"):
         read_answering(tmp_path)
