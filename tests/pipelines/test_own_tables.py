@@ -534,4 +534,6 @@ def test_options_that_name_the_ends_show_that_the_first_line_has_names(tmp_path)
 def test_other_json_next_to_tables_is_ignored(tmp_path):
     """BIDS puts ``participants.json`` next to ``participants.tsv``."""
     about = '{"age": {"Units": "years"}}'
-    assert read_files(write_files(tmp_path / "own", **NODES, about_json=about)).first.num_edges == 2
+    tables = {"edges_csv": "source,target\na,b\nb,c\n", "nodes_csv": "id,age\na,1\nb,2\nc,5\n"}
+    folder = write_files(tmp_path / "own", about_json=about, **tables)
+    assert read_files(folder).first.num_edges == 2
