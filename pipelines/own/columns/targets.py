@@ -38,7 +38,7 @@ def find_targets(
             return [], dict.fromkeys(labels, "empty")
         return labels, {}
     reasons = {
-        name: _reason_against(facts.of(name), level, graphs, options)
+        name: _reason_against(facts.of(name).of_target(), level, graphs, options)
         for name in matching(names, known_names.TABLE_LABELS)
     }
     candidates = [name for name, reason in reasons.items() if not reason]
