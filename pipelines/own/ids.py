@@ -232,7 +232,7 @@ def refuse_fault(ids: Ids, known: Ids) -> None:
 
 
 def share_ids(groups: Ids, ends: Sequence[pa.Array]) -> bool:
-    """True if two groups of edges have an id in common, which may be another node in each."""
+    """True if two groups of edges (E,) have an id in common, which may be another node in each."""
     both = pa.concat_arrays([pc.cast(end, pa.string()) for end in ends])
     ids = pc.unique(both)
     codes = np.tile(positions_in(groups.distinct, groups.cells), len(ends)) * len(ids)
