@@ -18,7 +18,6 @@ from support.shared import shared_data
 import kmip_data
 from kmip_data.builds.home import Home
 from kmip_data.cli.shared.build_summary import summary_of_build
-from kmip_data.cli.shared.dataset_options import DatasetParameters
 from kmip_data.errors import Command, DamagedInput, Setting, SourceUnavailable, UsageError
 from kmip_data.format.reader import Shard
 from kmip_data.models.training.config.presets import config_for_data
@@ -107,7 +106,7 @@ def test_options_make_other_builds(home):
     # The split of the first build is the default of the name from then on.
     assert other.card.default_split == ensure_split(other) == "spatial-60m-buffer1-seed0"
     inside = sum(part.nodes for part in other.card.splits[other.card.default_split].parts.values())
-    summary = summary_of_build(other, other.card.default_split, DatasetParameters()).splitlines()
+    summary = summary_of_build(other, other.card.default_split).splitlines()
     (row,) = (line.replace(",", "").split() for line in summary if "in none" in line)
     assert int(row[3]) == other.card.counts["nodes"] - inside > 0
     assert ensure_split(other, {"split_rule": "random"}) == "random-seed0"
