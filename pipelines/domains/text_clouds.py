@@ -89,7 +89,7 @@ def _without_point_count(rows: Rows) -> Rows:
     if int(head) != lines:
         raise DamagedInput(
             f"{rows.name}: its first line declares {int(head):,} points, but {lines:,} lines follow.",
-            steps="remove the first line, or repair the others",
+            steps="leave out the first line, or repair the others",
         )
     return replace(rows, data=data, numbers=rows.numbers[1:])
 
