@@ -34,6 +34,26 @@ def test_raw_files_of_ogb_are_refused_with_the_command_of_its_class(tmp_path, mo
     assert sizes == [16, 2, 2]
 
 
+_TNTP = """<NUMBER OF NODES> 3
+<ORIGINAL HEADER>~ \tInit node\tTerm node\tLength\t;
+<END OF METADATA>\t\n
+~ \tInit node\tTerm node\tLength\t;
+\t1\t2\t6.5\t;
+\t2\t3\t4\t;
+"""
+
+
+@pytest.mark.parametrize("archive", ["", "toy_net.tntp"])
+def test_tntp_is_refused_with_the_command_that_writes_its_links(tmp_path, archive):
+    (tmp_path / "toy_net.tntp").write_text(_TNTP)
+    words = ("build", "graphs", "--name=own", "--archive", tmp_path / archive)
+    message = expect_refusal(*words, code=4)
+    command = re.search(r"next: python -c (.*)", message)
+    exec(shlex.split(command[1])[0])
+    table = (tmp_path / "toy_net.csv").read_text()
+    assert table == "Init node,Term node,Length\n1,2,6.5\n2,3,4.0\n"
+
+
 #: Edges with numbers that begin anew in each graph, and nodes of the graphs.
 ANEW = {
     "one edge each": ("1,2\n1,2\n1,2\n", [2, 2, 3]),
