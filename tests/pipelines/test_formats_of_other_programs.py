@@ -637,6 +637,12 @@ def test_folders_of_graph_files_are_one_set_and_folders_of_tables_are_refused(tm
 def test_values_of_pajek_come_with_the_line_that_joins_them(tmp_path, monkeypatch):
     net = '*Vertices 3\n1 "a b"\n2 "c"\n3 "d"\n*Arcs\n1 2 1\n3 1 1\n'
     folder = write_files(tmp_path / "t", NETWORK_net=net, sector_clu="*Vertices 3\n2\n1\n2\n")
+    project = write_files(
+        tmp_path / "p", a_paj=f"*Network a\n{net}*Partition b\n*Vertices 3\n2\n1\n2\n"
+    )
+    with pytest.raises(DamagedInput, match=r"line 9: \*Partition is not a section") as caught:
+        read_files(project)
+    assert "into a .clu file" in steps_of(caught.value)
     with pytest.raises(DamagedInput, match=r"sector\.clu has the clusters") as caught:
         read_files(folder)
     monkeypatch.chdir(folder)

@@ -15,6 +15,8 @@ from kmip_data.files.small_files import first_problem
 
 _TOKEN = re.compile(r'"([^"]*)"|(\S+)')
 _EDGE_SECTIONS = {"*arcs", "*edges", "*arcslist", "*edgeslist"}
+#: Section of a project with a value for each vertex -> suffix of the same as a file.
+_VALUE_SECTIONS = {"*partition": ".clu", "*vector": ".vec", "*permutation": ".per"}
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _SHAPES = {"ellipse", "box", "diamond", "triangle", "cross", "house", "man", "woman", "empty"}
 #: Names of Pajek's parameters of a vertex, each followed by its value.
@@ -50,8 +52,11 @@ def parse_pajek(text: str, name: str, check_vertices: Callable[[int], None]) -> 
                 row += 1
                 _add_line(graph, section, row, cells, relation)
         except (ValueError, IndexError) as error:
+            remedy = "correct the line"
+            if suffix := _VALUE_SECTIONS.get(cells[0].lower()):
+                remedy = f"remove the line, and move those below it into a {suffix} file"
             raise DamagedInput(
-                f"{name}, line {line_number}: {first_problem(error)}.", steps="correct the line"
+                f"{name}, line {line_number}: {first_problem(error)}.", steps=remedy
             ) from error
     return graph
 
