@@ -14,7 +14,7 @@ from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.formats.graph_texts.line_formats import REMEDIES
 from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.columns.numbers import all_match
-from kmip_data.pipelines.own.ids import MIN_COVERAGE, positions_in
+from kmip_data.pipelines.own.ids import MIN_COVERAGE, IdsOfTables, positions_in
 from kmip_data.pipelines.own.readings import COMPARED_COLUMNS, Ends, Readings, agrees
 from kmip_data.pipelines.own.table import Table
 from kmip_data.text import list_names
@@ -78,6 +78,8 @@ class EdgesAlone:
                 ],
             )
         if not is_certain and not self.notices.questions:
+            if may_be_of_two_kinds(edges, ends, self.ids):
+                raise two_kinds_error(edges, ends)
             ask_about_ends(edges, ends, self.notices.questions)
         return edges, ends
 
@@ -139,8 +141,7 @@ class EdgesAlone:
         is_only = sum(count >= least for count in common.values()) == 1
         if not table.has_names and ends == (*table.column_names[:2],):
             is_only |= not self._may_be_neighbours(table)
-        may_count_two_kinds = all(self.ids.of(table, name).are_numbers for name in ends)
-        is_certain = is_only and (names.are_alike(*ends) or not may_count_two_kinds)
+        is_certain = is_only and not may_be_of_two_kinds(table, ends, self.ids)
         return names.in_direction(*ends), is_certain
 
     def _may_be_neighbours(self, table: Table) -> bool:
@@ -151,6 +152,22 @@ class EdgesAlone:
         rows = np.stack([first.positions(ids.cells) for ids in others])
         is_own = (rows == np.arange(table.rows)).any()
         return bool(first.is_key and (rows >= 0).mean() >= MIN_COVERAGE and not is_own)
+
+
+def may_be_of_two_kinds(edges: Table, ends: Ends, ids: IdsOfTables) -> bool:
+    """True for numbers in two columns whose names are not alike: user 1 is not film 1."""
+    return not names.are_alike(*ends) and all(ids.of(edges, end).are_numbers for end in ends)
+
+
+def two_kinds_error(edges: Table, ends: Ends) -> DamagedInput:
+    """Return the error for numbers of two kinds of nodes; no step is the answer that would merge them."""
+    first, second = ends
+    return DamagedInput(
+        f"{edges.name} may join two kinds of nodes, as {first!r} and {second!r} are numbers with other "
+        f"names; {Setting(source=first, target=second)} states that both are ids of the same nodes.",
+        steps=f"make the ids of two kinds different, in pandas table[{first!r}] = {first!r} + "
+        f"table[{first!r}].astype(str)",
+    )
 
 
 def ask_about_ends(edges: Table, ends: Ends, questions: dict[str, Setting]) -> None:

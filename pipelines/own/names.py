@@ -82,6 +82,16 @@ def are_alike(first: str, second: str) -> bool:
     return bool(common) or are_single or is_told
 
 
+def is_named_after(name: str, things: Iterable[str]) -> bool:
+    """True if a name has a word of one of ``things``, which may be in the plural, and is none of ids.
+
+    >>> is_named_after("user_id", ["users.csv"]), is_named_after("film_id", ["id", "users.csv"])
+    (True, False)
+    """
+    known = {word.rstrip("s") for thing in things for word in words(thing)} - _ID_WORDS
+    return not known.isdisjoint(word.rstrip("s") for word in words(name))
+
+
 def level_of(table: str) -> str:
     """Return the level that a word of a table's name means; edges come first, as in ``graph-edges``."""
     own_name = words(table.rpartition("/")[2])

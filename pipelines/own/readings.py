@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 import pyarrow.compute as pc
@@ -107,6 +107,8 @@ class Readings:
         are_numbered = self.params.node in (ROWS_FROM_0, ROWS_FROM_1)
         for nodes in self.tables:
             keys = self.node_keys(nodes)
+            if not self.params.node and self._has_ends(nodes):
+                continue
             for edges in self.tables:
                 is_apart = edges is not nodes and not self._names_files(nodes, edges)
                 if not is_apart or not given <= {*edges.columns}:
@@ -151,6 +153,20 @@ class Readings:
             return [self.params.node] if self.params.node in nodes.columns else []
         targets = names.matching(nodes.column_names, {*known_names.TABLE_LABELS} - {"label"})
         return [name for name in self.keys(nodes) if name not in targets]
+
+    def _has_ends(self, table: Table) -> bool:
+        """True for edges: without a key named as ids, columns are named like ends, or a key has another's ids."""
+        keys = self.keys(table)
+        pairs = names.end_pairs(table.column_names)
+        if any(names.is_id_name(key) and all(key not in pair for pair in pairs) for key in keys):
+            return False
+        columns = self.free(table)[:COMPARED_COLUMNS]
+        return bool(pairs) or any(
+            (names.are_alike(key, other) or not self.ids.of(table, key).are_numbers)
+            and self.ids.of(table, key).covered(self.ids.of(table, other)) is not None
+            for key, other in product(keys[:COMPARED_COLUMNS], columns)
+            if key != other
+        )
 
     def _readings_of_keys(
         self, edges: Table, nodes: Table, keys: Sequence[str]

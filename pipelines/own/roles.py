@@ -19,7 +19,12 @@ from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.own import names
-from kmip_data.pipelines.own.edges_alone import EdgesAlone, ask_about_ends
+from kmip_data.pipelines.own.edges_alone import (
+    EdgesAlone,
+    ask_about_ends,
+    may_be_of_two_kinds,
+    two_kinds_error,
+)
 from kmip_data.pipelines.own.ids import (
     MIN_COVERAGE,
     Ids,
@@ -205,27 +210,19 @@ class _RolesFinder:
                     "= 'user' + table['user'].astype(str), and write the tables of nodes into one",
                 )
 
-    def _ask_about_kinds(self, edges: Table, ends: Ends, node: str) -> None:
+    def _ask_about_kinds(self, edges: Table, ends: Ends, nodes: Sequence[str]) -> None:
         """Ask if numbers in two columns whose names are not alike count the same nodes.
 
-        Refuse them if one of the columns has the name of the ids, as ``movieId`` next to ``userId``.
+        Refuse them if both are named as ids, as ``movieId`` next to ``userId``, or only one after the
+        names of the ``nodes``.
         """
         are_told = {*ends} == {self.params.source, self.params.target} or names.end_pairs(ends)
-        are_numbers = edges.has_names and all(self.ids.of(edges, end).are_numbers for end in ends)
-        if are_told or not are_numbers or names.are_alike(*ends):
+        if are_told or not edges.has_names or not may_be_of_two_kinds(edges, ends, self.ids):
             return
-        if node not in ends:
-            ask_about_ends(edges, ends, self.questions)
-            return
-        first, second = ends
-        raise DamagedInput(
-            f"{edges.name} may join two kinds of nodes: only one of {first!r} and {second!r} is named as "
-            "the ids, and both are numbers.",
-            steps=[
-                f"if they are, in pandas table[{first!r}] = {first!r} + table[{first!r}].astype(str)",
-                Setting(source=first, target=second),
-            ],
-        )
+        are_ids = all(map(names.is_id_name, ends))
+        if are_ids or len({names.is_named_after(end, nodes) for end in ends}) == 2:
+            raise two_kinds_error(edges, ends)
+        ask_about_ends(edges, ends, self.questions)
 
     def _owners(self, edges: Table, name: str) -> list[Table]:
         """Return the other tables with a key that a column of the edges lies in."""
@@ -247,7 +244,7 @@ class _RolesFinder:
                 parts.append((other.edges, self._ends_of(other)))
         for table, pair in parts:
             self._refuse_two_kinds(table, pair)
-            self._ask_about_kinds(table, pair, best.node)
+            self._ask_about_kinds(table, pair, (best.node, best.nodes.name))
         edges, ends = parts[0]
         used = [best.nodes, *(table for table, _ in parts)]
         if len(parts) > 1:

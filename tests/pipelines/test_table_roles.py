@@ -231,19 +231,33 @@ def test_tables_of_one_graph_are_read_as_they_are_or_as_answered(tmp_path):
     check_each(check, ONE_GRAPH)
 
 
-#: Tables without edges, with a note that is none, and with an id in other letters.
+_RATINGS = {"stars": [5, 4, 1] * 3, "film": range(9)}
+#: Tables without edges, of users and films, of two relations, with a note that is none, and with an id in
+#: other letters. No step merges users and films.
 REFUSED = [
     {"t_csv": "town,year,size\nUlm,1999,5\nBonn,2000,6\n"},
     {"t_csv": "user,film,stars\n1,2,5\n2,1,4\n"},
-    {"f_csv": csv(film=range(9)), "r_csv": csv(userId=[1, 2, 3] * 3, film=range(9))},
+    {"users_csv": csv(id=range(9)), "r_csv": csv(user=[1, 2, 3] * 3, **_RATINGS)},
+    {"f_csv": csv(film=range(9)), "r_csv": csv(userId=[1, 2, 3] * 3, **_RATINGS)},
+    {"p_csv": csv(id=range(9)), "r_csv": csv(userId=[1, 2, 3] * 3, filmId=range(9))},
+    {
+        "a_csv": csv(source=[*"abcd"], target=[*"bcda"], since=range(4)),
+        "b_csv": csv(source=[*"abca"], target=[*"ccab"], mins=range(4)),
+    },
+    {
+        "a_csv": csv(person=[*"abcd"], friend=[*"bcda"]),
+        "b_csv": csv(sender=[*"abca"], receiver=[*"ccab"], mins=range(4)),
+    },
     {"n_csv": csv(id=[*"ABCDEFGHIJ"], m=range(10)), "e_csv": csv(u=[*"aBCDE"] * 5, v=[*"FGHIJ"] * 5)},
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("files", REFUSED)
 def test_tables_of_no_graph_are_refused(tmp_path, files):
-    with pytest.raises(DamagedInput):
+    with pytest.raises(DamagedInput) as caught:
         read_files(write_files(tmp_path / "t", **files))
+    settings = [step.values for step in caught.value.steps if isinstance(step, Setting)]
+    assert all("source" not in values for values in settings)
 
 
 @pytest.mark.parametrize("names", ["{}", "{}.csv", "files/{}.csv"])

@@ -43,6 +43,8 @@ def summarise_files(
         if remedy and edge_summary["directed"].startswith("yes"):
             columns_of_ends += f", {remedy}"
         summary["direction"] = columns_of_ends
+    if "," in findings.notices.decimal_signs:
+        summary["decimal"] = "numbers have decimal commas"
     summary |= edge_summary
     summary |= {
         "given_splits": given_splits,
