@@ -331,7 +331,21 @@ def _index_of_ends(
         problem = f"the node {name} is not one of the {nodes.rows:,} of {nodes.name}"
         _refuse_or_skip(edges, row, problem, int(is_bad.sum()), options, findings)
         graphs.codes["edge"][is_bad] = -1
+    if roles.node in nodes.column_names and not (index == nodes.rows - 1).any():
+        _refuse_note(nodes, roles.node)
     return index
+
+
+def _refuse_note(nodes: Table, node: str) -> None:
+    """Refuse a last row with nothing but an id, unlike all rows above it: a note below the nodes."""
+    others = [nodes.columns[name] for name in nodes.column_names if name != node]
+    others = [cells for cells in others if cells.null_count < nodes.rows]
+    if others and all(cells.null_count == 1 and not cells[-1].is_valid for cells in others):
+        raise nodes.error_at(
+            nodes.rows - 1,
+            f"{node!r} is {nodes.columns[node][-1].as_py()!r}, and no other cell is filled",
+            "remove the line if it is a note, or write NA into the cells of a node",
+        )
 
 
 def _stored_ids(ids: pa.Array, options: ReadOptions) -> Array:
