@@ -155,10 +155,16 @@ class Readings:
         return [name for name in self.keys(nodes) if name not in targets]
 
     def _has_ends(self, table: Table) -> bool:
-        """True for edges: without a key named as ids, columns are named like ends, or a key has another's ids."""
+        """True for edges: two columns are named like ends, or a key has the ids of another column.
+
+        A name of nodes, or of a key as ids, tells nodes.
+        """
         keys = self.keys(table)
         pairs = names.end_pairs(table.column_names)
-        if any(names.is_id_name(key) and all(key not in pair for pair in pairs) for key in keys):
+        has_ids = any(
+            names.is_id_name(key) and all(key not in pair for pair in pairs) for key in keys
+        )
+        if has_ids or names.level_of(table.name) == "node":
             return False
         columns = self.free(table)[:COMPARED_COLUMNS]
         return bool(pairs) or any(

@@ -237,7 +237,7 @@ REFUSED = {
     ),
     "user 1 is not item 1": (
         {"r_csv": "user_id,item_id,stars\n1,1,5\n2,1,4\n2,3,3\n"},
-        "astype(str)", {"source": "user_id", "target": "item_id"},
+        "astype(str)", {},
     ),
     "no ids": ({"persons_csv": "id,age\na,3\n", "towns_csv": "town,size\nx,5\n"}, "towns.csv: town, size", {}),
     "nodes among edges": ({"all_csv": "_id,name,_start,_end\n1,ann,,\n2,bob,,\n,,1,2\n"}, "all.csv, line 2", {}),
