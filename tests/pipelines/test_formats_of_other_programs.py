@@ -720,7 +720,7 @@ def test_lists_of_neighbours_never_become_a_wrong_list_of_edges(tmp_path, monkey
             "networkx.read_adjlist('g.txt')",
         ),
         ("1 2 4\n2 1 3\n3 2 4\n4 1 3\n", "an adjacency list", "networkx.read_adjlist("),
-        ("person,event\n1,1\n2,1\n3,2\n1,2\n", "two kinds of nodes", "source='person'"),
+        ("person,event\n1,1\n2,1\n3,2\n1,2\n", "two kinds of nodes", "astype(str)"),
     ],
 )
 def test_texts_that_are_no_table_of_edges_are_named(tmp_path, text, problem, remedy):

@@ -227,7 +227,6 @@ def test_texts_are_refused_as_regression_targets(tmp_path):
 #: Files that are refused with options to type -> rows that a build by these options must have.
 ASKED = [
     ({"list_txt": "p q\nr s\nt u\n"}, {"edges": 2}),
-    ({"edges_csv": "user,film,stars\n1,2,3\n2,3,4\n"}, {"edges": 2}),
     ({"a_csv": "u,v\n0,1\n", "b_csv": "u,v\n0,1\n1,2\n"}, {"edges": 3}),
     ({"edges_csv": "source,target,from,to\n1,2,3,4\n2,3,4,5\n"}, {"edges": 2}),
     ({"edges_csv": "u,v\n5,7\n", "nodes_csv": "a,b\n5,7\n7,5\n"}, {"nodes": 2}),

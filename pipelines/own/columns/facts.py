@@ -273,8 +273,7 @@ class TableFacts:
         # 3. Among texts, some words may be values; the user or a description says which.
         if values or filled.cells.null_count == cells.null_count:
             return filled
-        certain = set() if facts.are_words_given else MISSING - MAY_BE_VALUES
-        return replace(facts, cells=without(cells, words | certain))
+        return replace(facts, cells=without(cells, words | (MISSING - MAY_BE_VALUES)))
 
     def _of_numbers(
         self, facts: ColumnFacts, readings: Readings, missing: Collection[str]
