@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.raises import raises
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.formats.pickles import RefusedPickleError
@@ -54,7 +55,7 @@ def test_tensors_equal_torch_load(tmp_path: Path, protocol: int) -> None:
     torch.save(value, path, pickle_protocol=protocol)
     assert_same_value(read_torch_file(path), value)
     torch.save(value, path, _use_new_zipfile_serialization=False)
-    with pytest.raises(DamagedInput, match=r"1\.6"):
+    with raises(DamagedInput, naming="1.6"):
         read_torch_file(path)
 
 
@@ -62,10 +63,10 @@ def test_one_tensor_has_the_requested_shape(tmp_path: Path) -> None:
     torch.save(torch.ones(4, 2), tmp_path / "x.pt")
     assert read_tensor(tmp_path / "x.pt", "float32", (None, 2)).shape == (4, 2)
     for dtype, shape in (("float32", (None, 3)), ("int64", (4, 2)), ("float32", (4,))):
-        with pytest.raises(DamagedInput, match=r"float32 .*\(4, 2\)"):
+        with raises(DamagedInput, naming=["float32", "(4, 2)"]):
             read_tensor(tmp_path / "x.pt", dtype, shape)
     torch.save([1], tmp_path / "x.pt")
-    with pytest.raises(DamagedInput, match="found: a list"):
+    with raises(DamagedInput, naming="list"):
         read_tensor(tmp_path / "x.pt", "float32", (None,))
 
 
@@ -94,7 +95,7 @@ def test_compressed_and_inconsistent_members_are_refused(tmp_path: Path) -> None
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as new:
         for name in old.namelist():
             new.writestr(name, old.read(name))
-    with pytest.raises(DamagedInput, match="compressed"):
+    with raises(DamagedInput, naming="b.pt"):
         read_torch_file(path)
     with zipfile.ZipFile(source) as old, zipfile.ZipFile(path, "w") as new:
         for name in old.namelist():
@@ -106,24 +107,24 @@ def test_compressed_and_inconsistent_members_are_refused(tmp_path: Path) -> None
 def test_a_tensor_larger_than_its_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save(torch.zeros(1, 37).expand(10**9, 37), path)  # to write it out would take 148 GB
-    with pytest.raises(DamagedInput, match=r"\(1000000000, 37\) .* 37 "):
+    with raises(DamagedInput, naming=["(1000000000, 37)", "37 elements"]):
         read_tensor(path, "float32", (None, 37))
 
 
 @pytest.mark.parametrize(
-    ("offset", "size", "stride", "problem"),
+    ("offset", "size", "stride", "named"),
     [
-        (3, (2,), (1,), "beyond"),
-        (1, (2, 2), (2, 1), "beyond"),
-        (0, (2,), (4,), "beyond"),
-        (0, (2,), (1, 1), "shape"),
-        (-1, (2,), (1,), "shape"),
-        (0, 2, (1,), "other"),
+        (3, (2,), (1,), 4),
+        (1, (2, 2), (2, 1), 4),
+        (0, (2,), (4,), 4),
+        (0, (2,), (1, 1), "(2,)"),
+        (-1, (2,), (1,), "(2,)"),
+        (0, 2, (1,), ()),
     ],
 )
-def test_a_tensor_beyond_its_storage_is_refused(offset, size, stride, problem) -> None:
+def test_a_tensor_beyond_its_storage_is_refused(offset, size, stride, named) -> None:
     rebuild = TENSOR_GLOBALS["torch._utils._rebuild_tensor_v2"]
     assert rebuild(np.arange(4.0), 1, (3,), (1,)).tolist() == [1, 2, 3]
     assert rebuild(np.arange(4.0), 0, (2, 2), (1, 2)).tolist() == [[0, 2], [1, 3]]
-    with pytest.raises(RefusedPickleError, match=problem):
+    with raises(RefusedPickleError, naming=named):
         rebuild(np.arange(4.0), offset, size, stride)
