@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.raises import raises
 
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.s3dis import read_rows
@@ -48,21 +49,20 @@ BOMB = zlib.compress(bytes(50_000_000), 9)
 
 
 @pytest.mark.parametrize(
-    ("chunk", "message"),
+    ("chunk", "named"),
     [
-        (BOMB, "of 65 bytes or more"),
-        (zlib.compress(bytes(60)), "of 60 bytes"),
-        (zlib.compress(bytes(64))[:-3], "without an end"),
-        (b"not a stream", "incorrect header"),
+        (BOMB, [65]),
+        (zlib.compress(bytes(60)), [60]),
+        (zlib.compress(bytes(64))[:-3], [64]),
+        (b"not a stream", []),
     ],
 )
-def test_damaged_compressed_chunks_are_named(tmp_path, chunk, message):
+def test_damaged_compressed_chunks_are_named(tmp_path, chunk, named):
     _gzip_file(tmp_path / "a.h5", chunk)
     with h5py.File(tmp_path / "a.h5") as file:
         assert read_rows(file["data"], [0, 1], name="a.h5, data").tolist() == [[1.0] * 8] * 2
-        with pytest.raises(DamagedInput, match=r"chunk at \[2, 0\]") as error:
+        with raises(DamagedInput, naming=["a.h5, data", "[2, 0]", *named]):
             read_rows(file["data"], range(3), name="a.h5, data")
-        assert message in str(error.value)
 
 
 def test_a_chunk_that_was_never_written_is_named(tmp_path):
@@ -70,6 +70,6 @@ def test_a_chunk_that_was_never_written_is_named(tmp_path):
         file.create_dataset("data", (4, 8), "f4", chunks=(2, 8), compression="gzip")
     with (
         h5py.File(tmp_path / "a.h5") as file,
-        pytest.raises(DamagedInput, match=r"chunk at \[0, 0\]"),
+        raises(DamagedInput, naming="[0, 0]"),
     ):
         read_rows(file["data"], range(4), name="data")

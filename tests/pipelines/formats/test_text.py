@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.builds.raw_graphs import FUNC_TABLE, real_rows
+from support.raises import raises
 from support.shared import shared_data
 from torch_geometric.io import read_txt_array
 
@@ -54,7 +55,7 @@ def test_numbers_are_rounded_as_in_python(words):
     if np.isfinite(expected).all():
         assert parse_points(text, len(words), name="a").tobytes() == expected.tobytes()
     else:
-        with pytest.raises(DamagedInput, match=r"a, line 1: not [1-6] "):
+        with raises(DamagedInput, naming=["a, line 1", len(words)]):
             parse_points(text, len(words), name="a")
 
 
@@ -92,10 +93,10 @@ WRONG = (
 
 def test_unreadable_text_names_the_line():
     for wrong in WRONG:
-        with pytest.raises(DamagedInput, match=r"a\.txt, line 2: not 3 ") as error:
+        with raises(DamagedInput, naming=["a.txt, line 2", 3]) as error:
             parse_points(b"1 2 3\n" + wrong + b"\n7 8 9", 3, name="folder/a.txt")
         assert ascii(wrong.decode("latin-1"))[1:6] in ascii(str(error.value)), wrong
-    with pytest.raises(DamagedInput, match="line 1"):
+    with raises(DamagedInput, naming="a, line 1"):
         parse_points(b"", 3, name="a")
 
 
@@ -172,23 +173,22 @@ def test_a_cut_or_changed_file_is_damaged(by, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "named"),
     [
-        ("", "expected: smiles, id"),
-        ("a,b\n1,2\n", "found: a, b"),
-        ("id,smiles\n1\n", "line 2: .*\n  expected: 2\n  found: 1"),
-        ("id,smiles\n1,C,x\n", "line 2: .*\n  expected: 2\n  found: 3"),
+        ("", "smiles, id"),
+        ("a,b\n1,2\n", "a, b"),
+        ("id,smiles\n1\n", ["line 2", 2, 1]),
+        ("id,smiles\n1,C,x\n", ["line 2", 2, 3]),
         (b"id,smiles\n1,\xff\n", "UnicodeDecodeError"),
-        ('id,smiles\n1,"C\n', "Error: unexpected end"),
-        ("id,smiles\n" + "1,C\n" * 300_000, "1,000,000"),
+        ('id,smiles\n1,"C\n', "line 0"),
+        ("id,smiles\n" + "1,C\n" * 300_000, 1_000_000),
     ],
 )
-def test_tables_that_cannot_be_read_are_named(tmp_path, text, what):
-    with pytest.raises(DamagedInput, match=what):
+def test_tables_that_cannot_be_read_are_named(tmp_path, text, named):
+    with raises(DamagedInput, naming=named):
         read(write(tmp_path, text))
 
 
 def test_a_bad_line_is_quoted_up_to_80_characters():
-    with pytest.raises(DamagedInput) as error:
+    with raises(DamagedInput, naming=repr("1 2 " + "x" * 76)):
         parse_points(b"1 2 " + b"x" * 200, 3, name="a")
-    assert repr("1 2 " + "x" * 76) in str(error.value)
