@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from support.cases import check_each
+from support.raises import raises
 
-from kmip_data.errors import DamagedInput, OpenQuestions, joined_setting
+from kmip_data.errors import DamagedInput, OpenQuestions, Setting, joined_setting
 from kmip_data.format.graph_record import GraphRecord
 from kmip_data.pipelines.datasets.graphs.findings import Findings
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
@@ -149,7 +150,7 @@ def test_users_and_films_are_not_one_kind_of_nodes(tmp_path):
     write_table(tmp_path / "films.csv", {"film": range(1, 60), "length": range(90, 149)}, rng)
     rows = {"user": rng.integers(1, 30, 99), "film": rng.integers(1, 60, 99)}
     write_table(tmp_path / "ratings.csv", rows | {"stars": rng.integers(1, 6, 99)}, rng)
-    with pytest.raises(DamagedInput, match="joins two kinds of nodes"):
+    with raises(DamagedInput, naming=["user", "film", "users.csv, films.csv"]):
         read_answering(tmp_path)
 
 
@@ -170,7 +171,7 @@ def test_edges_are_no_nodes_of_other_edges_and_fit_completely(tmp_path):
 def test_a_column_that_counts_rows_may_be_ids(tmp_path):
     (tmp_path / "nodes.csv").write_text("mass\n" + "".join(f"{i}\n" for i in range(9)))
     (tmp_path / "z.csv").write_text("a,b\n" + "".join(f"{i},{(i + 4) % 9}\n" for i in range(9)))
-    with pytest.raises(OpenQuestions, match="its rows from 0"):
+    with raises(OpenQuestions, naming="mass", steps=Setting(node="none")):
         [*read(tmp_path, ["nodes.csv", "z.csv"], ReadOptions(GraphParams()), Findings())]
     (record,) = read_answering(tmp_path)
     assert record.columns["node/x"].shape == (9, 1)
@@ -184,7 +185,7 @@ def test_a_list_of_a_split_is_never_left_out(tmp_path):
     (tmp_path / "z.csv").write_text("".join(f"St {i},St {(i + 1) % 9}\n" for i in range(9)))
     for part, ids in (("train", range(5)), ("val", (5, 6)), ("test", (7, 8))):
         (tmp_path / f"{part}.txt").write_text("".join(f"St {i}\n" for i in ids))
-    with pytest.raises(DamagedInput, match="may list the ids of a split"):
+    with raises(DamagedInput, naming="test.txt, train.txt"):
         read_answering(tmp_path)
 
 
@@ -204,12 +205,12 @@ def test_a_table_whose_key_groups_edges_has_graphs(tmp_path, names, first):
 def test_unknown_nodes_are_named(tmp_path):
     (tmp_path / "nodes.csv").write_text("age,person\n3,ann\n4,bob\n")
     (tmp_path / "z.csv").write_text("source,target\nann,bob\nbob,cem\n")
-    with pytest.raises(DamagedInput, match="line 3: the node cem"):
+    with raises(DamagedInput, naming=["z.csv, line 3", "cem"]):
         read_answering(tmp_path)
     (record,) = read_answering(tmp_path, on_error="skip")
     assert record.edge_index.T.tolist() == [[0, 1]]
     (tmp_path / "nodes.csv").write_text("age,person\nyears,\n3,ann\n4,bob\n5,cem\n")
-    with pytest.raises(DamagedInput, match=r"nodes.csv, line 2: 'person' is empty"):
+    with raises(DamagedInput, naming=["nodes.csv, line 2", "person"]):
         read_answering(tmp_path)
     (tmp_path / "nodes.csv").write_text("age,person\n3,ann\n4,bob\n5,cem\n,Source: office\n")
     with pytest.raises(DamagedInput, match=r"line 5: 'person' is 'Source: office'"):
