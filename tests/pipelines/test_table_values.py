@@ -14,6 +14,7 @@ from support.own_graphs import (
     read_files,
     write_files,
 )
+from support.raises import raises
 
 import kmip_data
 from kmip_data.errors import DamagedInput, OpenQuestions, Setting
@@ -214,7 +215,7 @@ def test_texts_are_refused_as_regression_targets(tmp_path):
     )
     for task in ("regression", "multilabel"):
         folder = write_files(tmp_path / task, edges_csv="u,v\n0,1\n1,5\n", nodes_csv=nodes)
-        with pytest.raises(DamagedInput, match="strings, such as 'high'") as caught:
+        with raises(DamagedInput, naming="high") as caught:
             read_files(folder, label=("income",), task=task)
         assert (
             read_files(
@@ -274,7 +275,7 @@ def test_a_number_that_means_missing_is_compared_as_a_number(tmp_path):
 @pytest.mark.parametrize("names", [("a",), ("a", "b", "c")])
 def test_another_number_of_class_names_than_of_classes_is_refused(tmp_path, names):
     folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n", nodes_csv="id,y\n0,0\n1,1\n")
-    with pytest.raises(DamagedInput, match=f"{len(names)} names for 2 classes"):
+    with raises(DamagedInput, naming=["class_name", len(names), 2]):
         read_files(folder, class_name=names)
     assert read_files(folder, class_name=("a", "b")).schema.y_column.num_classes == 2
 
@@ -292,7 +293,7 @@ def test_many_different_integers_are_classes_or_numbers(tmp_path):
     """Twenty values are classes; sixty in sixty rows are asked about, and each answer builds."""
     rows = "".join(f"{node},{node * 37 % 5_000 + 1}\n" for node in range(60))
     folder = write_files(tmp_path / "f", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)
-    with pytest.raises(DamagedInput, match="60 different integers in 60 rows"):
+    with raises(OpenQuestions, naming=["label", 60], steps=Setting(task="regression")):
         read_files(folder, label=("label",))
     assert (
         read_files(folder, label=("label",), task="regression").schema.y_column.num_classes is None
@@ -304,9 +305,8 @@ def test_many_different_integers_are_classes_or_numbers(tmp_path):
 
     rows = "".join(f"{node},name {node}\n" for node in range(60))
     folder = write_files(tmp_path / "t", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,title\n" + rows)
-    with pytest.raises(DamagedInput, match="60 different texts in 60 rows of title") as caught:
+    with raises(OpenQuestions, naming=["title", 60], steps=Setting(task="classification")):
         read_files(folder, label=("title",))
-    assert caught.value.steps == [Setting(task="classification")]
 
     rows = "".join(f"{node},{node % 20}\n" for node in range(25))
     folder = write_files(tmp_path / "g", edges_csv="u,v\n0,1\n1,2\n", nodes_csv="id,label\n" + rows)

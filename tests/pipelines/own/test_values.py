@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.raises import raises
 
 from kmip_data.columns.column_roles import ColumnRoles
 from kmip_data.errors import DamagedInput, Setting, joined_setting
@@ -309,7 +310,7 @@ def test_parts_groups_and_masks_have_keys():
     assert values["node/Teil_1"].tolist() == [0, 1, 2, 255]
     assert values["node/group"].tolist() == [0, 1, 0, -1]
     assert findings.attributes.masks.tolist() == [0, 1, 255, 255]
-    with pytest.raises(DamagedInput, match=r"nodes.csv, line 4: 'split' is 'dev2', not train"):
+    with raises(DamagedInput, naming=["nodes.csv, line 4", "dev2, more"]):
         read({"split": ["train", "val", "dev2", "more"]})
 
 
@@ -333,16 +334,16 @@ def test_a_description_is_followed_and_checked():
     again, findings = read(columns, described=described, label=["label"])
     np.testing.assert_array_equal(again["node/x"], first["node/x"])
     assert tuple(findings.roles) == described.columns
-    for name, cell, problem in (
-        ("age", "old", "'age' is 'old', not a number"),
-        ("age", None, "'age' is empty, and the description"),
-        ("full", "2", "'full' is '2', not true or false"),
-        ("land", "green", "'land' is 'green', not one of the categories blue, red"),
-        ("label", "c", "'label' is 'c', not one of the classes a, b"),
-        ("share", "5", "'share' is '5', not a number with the unit %"),
+    for name, cell, named in (
+        ("age", "old", "old"),
+        ("age", None, "age"),
+        ("full", "2", "2"),
+        ("land", "green", "green; blue, red"),
+        ("label", "c", "c; a, b"),
+        ("share", "5", "5; %"),
     ):
         changed = columns | {name: [*columns[name][:2], cell, *columns[name][3:]]}
-        with pytest.raises(DamagedInput, match=rf"nodes.csv, line 4: {problem}"):
+        with raises(DamagedInput, naming=["nodes.csv, line 4", name, *named.split("; ")]):
             read(changed, described=described, label=["label"])
     as_category = described.with_use("age", "category")
     _, findings = read(columns, described=as_category, label=["label"])
