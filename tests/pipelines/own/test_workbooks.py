@@ -17,6 +17,7 @@ import pandas as pd
 import psutil
 import pytest
 from support.own_graphs import read_files
+from support.raises import raises
 
 from kmip_data.errors import DamagedInput, OutOfResources, Setting
 from kmip_data.pipelines.datasets.graphs import OwnGraphsPipeline
@@ -107,7 +108,7 @@ def test_each_cell_of_a_merged_range_has_its_value(tmp_path: Path) -> None:
 def test_rows_are_numbered_as_in_the_sheet(tmp_path: Path) -> None:
     rows = [["edges"], ["source", "target"], ["a", "b"], [None, None], ["b", None]]
     write_workbook(tmp_path / "edges.xlsx", Links=rows)
-    with pytest.raises(DamagedInput, match=r"edges\.xlsx, Links, row 5: 'target'"):
+    with raises(DamagedInput, naming=["edges.xlsx, Links, row 5", "target"]):
         read_files(tmp_path)
 
 
@@ -166,7 +167,7 @@ def test_sheets_of_open_document_are_tables(tmp_path: Path) -> None:
 
     formula = '<table:table-row><table:table-cell table:formula="of:=1+1"/></table:table-row>'
     path = write_open_document(tmp_path / "b.ods", formula)
-    with pytest.raises(DamagedInput, match=r"Trips, cell =1\+1"):
+    with raises(DamagedInput, naming=["Trips", "=1+1"]):
         read(path)
     filled = f"{millions}{NUMBER.format(1, columns)}</table:table-row>"
     path = write_open_document(tmp_path / "c.ods", filled)
@@ -201,21 +202,21 @@ def with_far_cell(path: Path) -> None:
     book.save(path)
 
 
-#: Writer of a faulty workbook -> error, and its message.
+#: Writer of a faulty workbook -> error, and what it names.
 FAULTS: dict[str, tuple[Any, type[Exception], str]] = {
     "formula": (with_formula, DamagedInput, "Sums, cell B2"),
-    "far cell": (with_far_cell, OutOfResources, "more memory than the 268.4 MB that are allowed"),
-    "password": (lambda path: path.write_bytes(encrypted_workbook()), DamagedInput, "a password"),
-    "text": (lambda path: path.write_text("a,b\n"), DamagedInput, "cannot be read as a workbook"),
-    "empty": (lambda path: write_workbook(path, A=[]), DamagedInput, "has no cell"),
+    "far cell": (with_far_cell, OutOfResources, "268.4 MB"),
+    "password": (lambda path: path.write_bytes(encrypted_workbook()), DamagedInput, "password"),
+    "text": (lambda path: path.write_text("a,b\n"), DamagedInput, ".xlsx, .xlsb, .xls"),
+    "empty": (lambda path: write_workbook(path, A=[]), DamagedInput, "a.xlsx"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_of_a_workbook_are_named(tmp_path: Path, fault: str) -> None:
-    write, kind, message = FAULTS[fault]
+    write, kind, named = FAULTS[fault]
     write(tmp_path / "a.xlsx")
-    with pytest.raises(kind, match=message):
+    with raises(kind, naming=named):
         read(tmp_path / "a.xlsx")
 
 
