@@ -213,7 +213,7 @@ def test_unknown_nodes_are_named(tmp_path):
     with raises(DamagedInput, naming=["nodes.csv, line 2", "person"]):
         read_answering(tmp_path)
     (tmp_path / "nodes.csv").write_text("age,person\n3,ann\n4,bob\n5,cem\n,Source: office\n")
-    with pytest.raises(DamagedInput, match=r"line 5: 'person' is 'Source: office'"):
+    with raises(DamagedInput, naming=["line 5", "Source: office"]):
         read_answering(tmp_path)
     (tmp_path / "nodes.csv").write_text("age,person\n3,ann\n4,bob\n,cem\n")
     (record,) = read_answering(tmp_path)  # an end of an edge is a node
