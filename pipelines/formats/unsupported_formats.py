@@ -9,20 +9,24 @@ from pathlib import Path
 from kmip_data.errors import Command, DamagedInput, Step
 from kmip_data.pipelines.formats.file_heads import decompressed_head
 
-#: Lines of a format -> its name, the table to write, and the Python that writes it. Mode x never overwrites a file.
+#: Line of a format -> its content, the table to write, and the Python that does. Mode x never overwrites.
 _CONVERSIONS = {
     rb"^M  END\s*$|V[23]000\s*$": (
         "molecules as SDF",
         "a CSV with a column of SMILES, which have atoms and bonds, without coordinates",
-        "from rdkit.Chem.PandasTools import LoadSDF; "
-        'LoadSDF({path}, smilesName="smiles", molColName=None).to_csv({table}, index=False, mode="x")',
+        (
+            "from rdkit.Chem.PandasTools import LoadSDF; "
+            'LoadSDF({path}, smilesName="smiles", molColName=None).to_csv({table}, index=False, mode="x")'
+        ),
     ),
     rb"^<NUMBER OF |^<END OF METADATA>": (
         "a network of roads as TNTP",
         "a CSV with a row for each link",
-        'import io, pandas; text = open({path}).read().partition("<END OF METADATA>")[2].strip(); '
-        r'table = pandas.read_csv(io.StringIO(text), sep="\t").iloc[:, 1:-1]; '
-        'table.to_csv({table}, index=False, mode="x")',
+        (
+            'import io, pandas; text = open({path}).read().partition("<END OF METADATA>")[2].strip(); '
+            r'table = pandas.read_csv(io.StringIO(text), sep="\t").iloc[:, 1:-1]; '
+            'table.to_csv({table}, index=False, mode="x")'
+        ),
     ),
 }
 
