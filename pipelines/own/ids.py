@@ -9,7 +9,6 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,13 +25,6 @@ MIN_NEAR = 0.5  #: fraction of rows from which a column that fits no other is on
 _NUMBER = r"^[+-]?(?:0|[1-9][0-9]*)(?:\.[0-9]*)?(?:[eE]\+?[0-9]+)?$"
 _DECIMAL = r"^[+-]?(?:[0-9]+[.,]?[0-9]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?$"
 _YEARS = (1_800, 2_100)
-
-
-class Covered(NamedTuple):
-    """Rows of a column whose value is one of a key's, and how many values these are."""
-
-    rows: Bools  #: (R,)
-    distinct: int
 
 
 class Ids:
@@ -94,17 +86,12 @@ class Ids:
         """Return the row of each of ``values`` (n,) in this key, -1 if it has none."""
         return positions_in(self.cells, values)
 
-    def covered(self, other: Ids, least: float = MIN_COVERAGE) -> Covered | None:
-        """Return the rows of ``other`` with one of these ids; ``None`` if they are a smaller fraction."""
+    def covers(self, other: Ids, least: float = MIN_COVERAGE) -> bool:
+        """True if ``least`` of the rows of another column have one of these ids."""
         if other.are_fractions or not len(other.cells):
-            return None
-        head = other.cells[:_SAMPLED_ROWS]
-        if (self.positions(head) >= 0).mean() < least:
-            return None
-        rows = self.positions(other.cells) >= 0
-        if rows.mean() < least:
-            return None
-        return Covered(rows, int((self.positions(other.distinct) >= 0).sum()))
+            return False
+        parts = (other.cells[:_SAMPLED_ROWS], other.cells)
+        return all((self.positions(part) >= 0).mean() >= least for part in parts)
 
     @cached_property
     def are_likely(self) -> bool:
@@ -112,12 +99,6 @@ class Ids:
         is_number = pc.match_substring_regex(pc.cast(self.distinct, pa.string()), r"^[0-9.,]*$")
         is_likely = names.is_id_name(self.name) or not pc.all(is_number).as_py()
         return is_likely and not self.are_fractions
-
-    def nearly_covers(self, other: Ids) -> bool:
-        """True if half of the rows of ``other`` have one of these ids, as numbers do by chance."""
-        if other.are_fractions or not len(other.cells):
-            return False
-        return bool((self.positions(other.cells) >= 0).mean() >= MIN_NEAR)
 
 
 class IdsOfTables:

@@ -22,6 +22,7 @@ from kmip_data.pipelines.own import names
 from kmip_data.pipelines.own.headers import UNNAMED
 from kmip_data.pipelines.own.ids import (
     MIN_COVERAGE,
+    MIN_NEAR,
     Ids,
     IdsOfTables,
     positions_in,
@@ -199,7 +200,7 @@ class Readings:
             columns = {
                 end: len(self.ids.of(edges, end).distinct)
                 for end in self.free(edges, nodes)[:COMPARED_COLUMNS]
-                if ids.nearly_covers(self.ids.of(edges, end))
+                if ids.covers(self.ids.of(edges, end), MIN_NEAR)
             }
             if len(columns) > 1:
                 yield Reading(edges, nodes, name, columns)
@@ -218,10 +219,9 @@ class Readings:
         columns = {}
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)
-            covered = key.covered(ids, self.least)
-            if covered is None or (name not in given and ids.are_years and not key.are_years):
-                continue
-            columns[name] = covered.distinct
+            is_year = name not in given and ids.are_years and not key.are_years
+            if not is_year and key.covers(ids, self.least):
+                columns[name] = int((key.positions(ids.distinct) >= 0).sum())
         # Beside the ends, a number of few different values is a weight or a kind.
         least = _MIN_RIVAL * max(columns.values(), default=0)
         if key.table.rows <= _FEW_NODES:
@@ -231,9 +231,7 @@ class Readings:
     def _links(self, key: Ids, edges: Table, name: str) -> bool:
         """True for a column of both tables that links their rows, and is no key: it names graphs."""
         is_shared = key.table.has_names and name != key.name and name in key.table.columns
-        return (
-            is_shared and self.ids.of(key.table, name).covered(self.ids.of(edges, name)) is not None
-        )
+        return is_shared and self.ids.of(key.table, name).covers(self.ids.of(edges, name))
 
     def _readings_of_rows(
         self, edges: Table, nodes: Table, found: Sequence[Reading]
@@ -297,7 +295,7 @@ class Readings:
             for name in groups:
                 cells = self.ids.of(edges, name)
                 may_name = not ids.are_numbers or (name in (key, STEM) and not cells.is_key)
-                if may_name and ids.covered(cells) is not None:
+                if may_name and ids.covers(cells):
                     return True
         return names.level_of(table.name) == "graph"
 
@@ -306,7 +304,7 @@ class Readings:
         files = [self.ids.of(other, name) for name in FILE_COLUMNS if name in other.columns]
         keys = [self.ids.of(table, name) for name in self.keys(table)]
         return any(
-            key.covered(names) is not None and table.rows < 2 * len(names.distinct)
+            key.covers(names) and table.rows < 2 * len(names.distinct)
             for names in files
             for key in keys
         )
@@ -314,7 +312,7 @@ class Readings:
     def _are_rows_of_another_table(self, graphs: Ids) -> bool:
         """True if a third table has each graph once."""
         return any(
-            self.ids.of(table, name).covered(graphs) is not None
+            self.ids.of(table, name).covers(graphs)
             for table in self.tables
             if table is not graphs.table
             for name in self.keys(table)

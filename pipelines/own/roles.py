@@ -27,6 +27,7 @@ from kmip_data.pipelines.own.edges_alone import (
 )
 from kmip_data.pipelines.own.ids import (
     MIN_COVERAGE,
+    MIN_NEAR,
     Ids,
     IdsOfTables,
     positions_in,
@@ -230,7 +231,7 @@ class _RolesFinder:
         keys: dict[Table, list[str]] = {}
         for table in self.tables:
             for key in self.readings.node_keys(table):
-                if table is not edges and self.ids.of(table, key).covered(ids) is not None:
+                if table is not edges and self.ids.of(table, key).covers(ids):
                     keys.setdefault(table, []).append(key)
         return [table for table in keys if name in keys[table]] or [*keys]
 
@@ -305,7 +306,7 @@ class _RolesFinder:
         if nodes is not None and roles.first_row is None and not has_graphs:
             ids = self.ids.of(nodes, roles.node)
             for key in keys:
-                if ids.is_key and ids.covered(self.ids.of(table, key)) is not None:
+                if ids.is_key and ids.covers(self.ids.of(table, key)):
                     return replace(roles, nodes=self._with_columns(nodes, table, key, ids))
         if roles.graphs is not None:
             for key in keys:
@@ -336,7 +337,7 @@ class _RolesFinder:
             name for name in self.readings.keys(table) if not self.ids.of(table, name).are_numbers
         ]
         columns = (self.ids.of(table, name) for name in names if name in table.columns)
-        return next((ids for ids in columns if key.covered(ids) is not None), None)
+        return next((ids for ids in columns if key.covers(ids)), None)
 
     def _with_columns(self, table: Table, other: Table, key: str, ids: Ids) -> Table:
         """Return a table with the columns of another, whose ``key`` has its ``ids``; note other rows."""
@@ -379,7 +380,7 @@ class _RolesFinder:
             known, ids = self.ids.of(*column), self.ids.of(table, name)
             # Many rows with one id refer to nodes, and are none.
             are_rows = repeats(ids.cells).sum() > max(1, (1 - MIN_COVERAGE) * table.rows)
-            is_near = ids.nearly_covers(known) or known.nearly_covers(ids)
+            is_near = ids.covers(known, MIN_NEAR) or known.covers(ids, MIN_NEAR)
             if ids.are_likely and is_near and not are_rows:
                 refuse_fault(ids, known)
 
@@ -399,9 +400,9 @@ class _RolesFinder:
                 if name == given or (
                     name == key and names.matching([key], known_names.GRAPH_ID_NAMES)
                 ):
-                    fits = ids.nearly_covers(cells)
+                    fits = ids.covers(cells, MIN_NEAR)
                 else:
-                    fits = not cells.is_key and ids.covered(cells) is not None
+                    fits = not cells.is_key and ids.covers(cells)
                     fits = fits and not self._joins_graphs(roles, level, name)
                 if fits:
                     counts[name] = (name == key, len(cells.distinct))
