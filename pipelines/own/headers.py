@@ -14,6 +14,7 @@ from kmip_data.errors import DamagedInput, Setting
 from kmip_data.pipelines import known_names
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
+from kmip_data.pipelines.own.columns.facts import MISSING
 from kmip_data.pipelines.own.names import normalized
 from kmip_data.pipelines.own.table import Table
 from kmip_data.text import list_names
@@ -27,9 +28,6 @@ _KNOWN = {
     *known_names.GRAPH_ID_NAMES,
     *known_names.TABLE_LABELS,
     *(known_names.PART_NAME, known_names.DIRECTION_NAME, "smiles", "weight", "x", "z"),
-}
-_MISSING = {
-    *("NA", "N/A", "n/a", "NaN", "nan", "NULL", "null", "None", "none", "?", "-", "#N/A", "<NA>")
 }
 _BOOLEAN = re.compile("(?i:true|false|yes|no)")
 #: Number in any notation, date, time or boolean.
@@ -141,7 +139,7 @@ def _has_names(top: TopRow, known: set[str]) -> bool | None:
     pairs = [*zip(top.cells, columns, strict=True)]
     if any(cell in known and not _VALUE.fullmatch(cell) for cell in top.cells):
         return True
-    filled = [cell for cell in top.cells if cell and cell not in _MISSING]
+    filled = [cell for cell in top.cells if cell not in MISSING]
     numbers = [cell for cell, column in pairs if cell in filled and _is_value(cell, column)]
     counts_up = len(numbers) > 1 and all(map(str.isdecimal, numbers))
     counts_up = counts_up and all(int(b) - int(a) == 1 for a, b in pairwise(numbers))
@@ -185,7 +183,7 @@ def _has_known_name(names: Sequence[str], below: Table, known: set[str]) -> bool
 
 def _occurs(cells: Iterable[str], rows: Table | pa.Array) -> bool:
     """True if a column has one of these cells."""
-    texts = pa.array([cell for cell in cells if cell and cell not in _MISSING], pa.string())
+    texts = pa.array([cell for cell in cells if cell not in MISSING], pa.string())
     columns = rows.columns.values() if isinstance(rows, Table) else [rows]
     same = pa.chunked_array([column for column in columns if column.type == texts.type], texts.type)
     return len(texts) > 0 and bool(pc.any(pc.is_in(same, value_set=texts)).as_py())
@@ -209,7 +207,7 @@ def _has_only_values(column: pa.Array) -> bool:
 
 
 def _has_only(column: pa.Array, pattern: re.Pattern[str]) -> bool:
-    texts = {*map(str, column[:SAMPLED_ROWS].drop_null().to_pylist())} - _MISSING
+    texts = {*map(str, column[:SAMPLED_ROWS].drop_null().to_pylist())} - MISSING
     return bool(texts) and all(map(pattern.fullmatch, texts))
 
 
