@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -141,20 +140,18 @@ def _boolean(column: Candidate) -> Vote | None:
     return Vote("boolean") if column.facts.are_booleans else None
 
 
-def _index_of_rows(column: Candidate) -> Vote | None:
-    is_index = re.fullmatch(r"index|unnamed:?[0-9]+", names.normalized(column.name))
-    return Vote(why="the index of its rows") if is_index and _are_ids(column) else None
-
-
 def _ids_of_rows(column: Candidate) -> Vote | None:
     words = names.words(column.name)
-    is_known = names.normalized(column.name) in {*known_names.NODE_ID_NAMES, "label", "key"}
-    is_id = is_known or not known_names.ID_WORDS.isdisjoint(words[:1] + words[-1:])
-    return Vote(why="ids or names of the rows") if is_id and _are_ids(column) else None
-
-
-def _are_ids(column: Candidate) -> bool:
-    return column.facts.are_whole and column.facts.is_unique
+    is_known = names.normalized(column.name) in {
+        *known_names.NODE_ID_NAMES,
+        "label",
+        "key",
+        "index",
+    }
+    id_words = {*known_names.ID_WORDS, "unnamed"}
+    is_id = is_known or not id_words.isdisjoint(words[:1] + words[-1:])
+    are_ids = is_id and column.facts.are_whole and column.facts.is_unique
+    return Vote(why="ids or names of the rows") if are_ids else None
 
 
 def _number(column: Candidate) -> Vote | None:
@@ -209,7 +206,6 @@ RULES: tuple[Rule, ...] = (
     _of_graphs,
     _empty,
     _boolean,
-    _index_of_rows,
     _ids_of_rows,
     _number,
     _dates,
@@ -222,7 +218,6 @@ RULES: tuple[Rule, ...] = (
 _UNLESS_CHOSEN = {
     _not_a_feature,
     _of_graphs,
-    _index_of_rows,
     _ids_of_rows,
     _dates,
     _lists,
