@@ -101,7 +101,6 @@ class Readings:
         self.tables = tables
         self.params = params
         self.ids = ids
-        self.least = MIN_COVERAGE  #: fraction of the rows of a column whose values are ids
 
     def __iter__(self) -> Iterator[Reading]:
         given = {self.params.source, self.params.target} - {""}
@@ -220,7 +219,7 @@ class Readings:
         for name in [*given, *free[:COMPARED_COLUMNS]]:
             ids = self.ids.of(edges, name)
             is_year = name not in given and ids.are_years and not key.are_years
-            if not is_year and key.covers(ids, self.least):
+            if not is_year and key.covers(ids):
                 columns[name] = int((key.positions(ids.distinct) >= 0).sum())
         # Beside the ends, a number of few different values is a weight or a kind.
         least = _MIN_RIVAL * max(columns.values(), default=0)

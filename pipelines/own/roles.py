@@ -118,9 +118,6 @@ class _RolesFinder:
 
     def find(self) -> Roles:
         readings = [*self.readings]
-        if not readings:  # of nodes of which many are unknown, to name the first
-            self.readings.least = _SIMILAR
-            readings = [*self.readings]
         if readings:
             roles, used = self._roles_of(self._best(readings), readings)
         else:
@@ -319,14 +316,7 @@ class _RolesFinder:
             self._ask_about_graphs(roles, columns.get("edge", ""))
             return replace(roles, graphs=table, graph_columns=columns)
         self._refuse_ids_with_faults(roles, table)
-        may_have_nodes = roles.nodes is None and self.params.graph != "none"
-        if may_have_nodes and len(table.column_names) > 1:
-            raise DamagedInput(
-                f"No column of {table.name} has the ids of {roles.edges.name}, each once.",
-                found=table.column_list,
-                steps="fill in and correct the ids, or move the file out of the folder",
-            )
-        self._ignore(table)
+        self._ignore(roles, table)
         return roles
 
     def _names_of_graphs(self, roles: Roles, key: Ids) -> Ids | None:
@@ -352,23 +342,29 @@ class _RolesFinder:
             )
         return with_columns(table, other, rows, key)
 
-    def _ignore(self, table: Table) -> None:
+    def _ignore(self, roles: Roles, table: Table) -> None:
         """Note a table without a role.
 
-        Refuse it if its name is one of nodes or graphs, or if an option names a column that only it has.
+        Refuse it if it may have the nodes, by its name or as no other table has them, or if an option
+        names a column that only it has.
         """
         reason = "no column with another id in each row has ids of the other tables"
-        steps = "write the id of its node, or the name of its graph or file, into each row"
-        if names.level_of(table.name) in {"node", "graph"}:
-            raise DamagedInput(f"{table.name}: {reason}.", found=table.column_list, steps=steps)
         params = self.params
-        for name in (*params.label, *params.feature, params.group):
-            if [other for other in self.tables if name in other.columns] == [table]:
-                raise DamagedInput(
-                    f"{table.name} has the column {name!r}, but {reason}.",
-                    found=table.column_list,
-                    steps=steps,
-                )
+        given = [
+            name
+            for name in (*params.label, *params.feature, params.group)
+            if [other for other in self.tables if name in other.columns] == [table]
+        ]
+        may_have_nodes = roles.nodes is None and params.graph != "none"
+        is_needed = names.level_of(table.name) in {"node", "graph"}
+        if given or is_needed or (may_have_nodes and len(table.column_names) > 1):
+            start = f" has the column {given[0]!r}, but" if given else ":"
+            raise DamagedInput(
+                f"{table.name}{start} {reason}.",
+                found=table.column_list,
+                steps="write the id of its node, or the name of its graph or file, into each row, or move "
+                "the file elsewhere",
+            )
         self.findings.notices.ignored[table.name] = reason
 
     def _refuse_ids_with_faults(self, roles: Roles, table: Table) -> None:
