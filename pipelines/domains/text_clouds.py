@@ -24,7 +24,8 @@ from kmip_data.pipelines.own.columns.questions import open_sign
 from kmip_data.pipelines.own.columns.uses import Candidate
 from kmip_data.pipelines.own.headers import name_columns
 from kmip_data.pipelines.own.table import Table
-from kmip_data.pipelines.own.texts import Rows, read_rows, table_of_lines
+from kmip_data.pipelines.own.texts.lines import Rows, read_rows
+from kmip_data.pipelines.own.texts.tables import table_of_lines
 
 
 def read_text(path: Path, name: str, options: CloudOptions) -> CloudColumns:

@@ -37,7 +37,8 @@ from kmip_data.pipelines.own.table import (
     table_of_arrays,
     table_of_rows,
 )
-from kmip_data.pipelines.own.texts import BYTES_READ, read_text
+from kmip_data.pipelines.own.texts.lines import BYTES_READ
+from kmip_data.pipelines.own.texts.tables import read_text
 from kmip_data.pipelines.own.workbooks import names_in_workbook, read_workbook
 from kmip_data.text import list_names
 

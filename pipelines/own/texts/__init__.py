@@ -1,0 +1,1 @@
+"""Delimited texts as tables."""
