@@ -16,7 +16,7 @@ from pyarrow import ipc
 from kmip_data.arrays import I64
 from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.own.texts.lines import BLOCK_BYTES, Buffer, Rows
-from kmip_data.pipelines.own.texts.separators import BLANKS, Quoting, is_ragged, records
+from kmip_data.pipelines.own.texts.separators import BLANKS, Quoting, is_ragged, split_rows
 from kmip_data.text import count_with_noun
 
 Cells = tuple[list[pa.Array], Sequence[int] | I64]  #: columns, and the number of each row's line
@@ -34,7 +34,7 @@ def read_with_arrow(
             return None
         data = _with_single_blanks(data)
     try:
-        first, _ = next(records(rows.sample(), separator, quoting))
+        first, _ = next(split_rows(rows.sample(), separator, quoting))
         names = [*map(str, range(len(first)))]
         table = arrow_csv.read_csv(
             pa.BufferReader(pa.py_buffer(data)),
@@ -107,7 +107,7 @@ def read_with_python(rows: Rows, separator: str, quoting: Quoting) -> Cells:
     records: list[list[str]] = []
     lines = [0]
     try:
-        for record, line in records(rows.data[:].decode().split("\n")[:-1], separator, quoting):
+        for record, line in split_rows(rows.data[:].decode().split("\n")[:-1], separator, quoting):
             records.append(record)
             lines.append(line)
     except csv.Error as error:

@@ -35,7 +35,7 @@ def find_separator(lines: Sequence[str], name: str) -> str:
     ]
     for separator, quoting in [*layouts, ("\t", csv.QUOTE_NONE)]:
         try:
-            rows = [record for record, _ in records(lines, separator, quoting)]
+            rows = [record for record, _ in split_rows(lines, separator, quoting)]
         except csv.Error:
             widths[separator] = [line.count(separator) + 1 for line in lines]
             continue
@@ -75,7 +75,7 @@ def find_separator(lines: Sequence[str], name: str) -> str:
     return best
 
 
-def records(
+def split_rows(
     lines: Iterable[str], separator: str, quoting: Quoting
 ) -> Iterator[tuple[list[str], int]]:
     """Yield the cells of each row, and the number of lines up to its end."""

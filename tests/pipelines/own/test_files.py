@@ -14,9 +14,11 @@ from kmip_data.errors import DamagedInput
 from kmip_data.pipelines.datasets.graphs.findings import Notices
 from kmip_data.pipelines.datasets.graphs.options import ReadOptions
 from kmip_data.pipelines.datasets.graphs.parameters import GraphParams
-from kmip_data.pipelines.own import texts
 from kmip_data.pipelines.own.files import read_tables
 from kmip_data.pipelines.own.table import FILE, FOLDER, STEM
+from kmip_data.pipelines.own.texts.cells import read_with_arrow, read_with_python
+from kmip_data.pipelines.own.texts.lines import Rows
+from kmip_data.pipelines.own.texts.separators import SEPARATORS
 
 CELLS = ["a", "b c", "", "1", "2.5", 'say "no"', "x\ny", "1,5", "p;q", "ä", "t|u", "-", " "]
 
@@ -79,7 +81,7 @@ def test_written_cells_and_their_lines_are_read(tmp_path, seed):
 @pytest.mark.parametrize("seed", range(100))
 def test_both_parsers_give_the_same_table(seed):
     rng = random.Random(seed)
-    separator = rng.choice(texts.SEPARATORS)
+    separator = rng.choice(SEPARATORS)
     cells = [cell for cell in CELLS if separator != " " or (cell.strip() and " " not in cell)]
     if rng.random() < 0.5:
         cells = [cell for cell in cells if '"' not in cell and "\n" not in cell]
@@ -88,9 +90,9 @@ def test_both_parsers_give_the_same_table(seed):
     width = rng.randrange(2, 5)
     writer.writerows(rng.choices(cells, k=width) for _ in range(rng.randrange(1, 20)))
     lines = range(1, 1_000)
-    rows = texts.Rows("table.csv", buffer.getvalue().encode(), lines, {})
-    fast = texts._read_with_arrow(rows, separator, csv.QUOTE_MINIMAL)
-    slow = texts._read_with_python(rows, separator, csv.QUOTE_MINIMAL)
+    rows = Rows("table.csv", buffer.getvalue().encode(), lines, {})
+    fast = read_with_arrow(rows, separator, csv.QUOTE_MINIMAL)
+    slow = read_with_python(rows, separator, csv.QUOTE_MINIMAL)
     if fast is None:  # cells with line breaks
         assert len(slow[1]) < buffer.getvalue().count("\n")
     else:
