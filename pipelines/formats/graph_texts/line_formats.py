@@ -35,7 +35,7 @@ def line_format(
         Name of the file.
     """
     widths = {len(row.split()) for row in rows}
-    first_cells = {row.split()[0] for row in rows}
+    first_cells = {cell for row in rows for cell in row.split()[:1]}
     counts = rows[0].split()
     if re.match(r"dl\b.*\bn\s*=", " ".join(rows[:2]), re.IGNORECASE):
         return "UCINET's DL"
