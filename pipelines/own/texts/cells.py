@@ -25,7 +25,7 @@ Cells = tuple[list[pa.Array], Sequence[int] | I64]  #: columns, and the number o
 def read_with_arrow(
     rows: Rows, separator: str, quoting: Quoting, folder: Path | None = None
 ) -> Cells | None:
-    """Return the cells of rows whose quotes are as in CSV; None for what only ``csv`` reads."""
+    """Return the columns (R,) of rows whose quotes are as in CSV; ``None`` if only ``csv`` reads them."""
     data = rows.data
     has_quotes = quoting == csv.QUOTE_MINIMAL and data.find(b'"') >= 0
     runs = (b"  ", b"\t", b" \n", b"\n ")
@@ -103,7 +103,7 @@ def quote_whole_cells(data: Buffer, separator: str) -> bool:
 
 
 def read_with_python(rows: Rows, separator: str, quoting: Quoting) -> Cells:
-    """Return the cells of rows; raise ``DamagedInput`` for a fault."""
+    """Return the columns (R,) of rows; raise ``DamagedInput`` for a fault."""
     records: list[list[str]] = []
     lines = [0]
     try:
