@@ -169,7 +169,7 @@ class Readings:
         columns = self.free(table)[:COMPARED_COLUMNS]
         return bool(pairs) or any(
             (names.are_alike(key, other) or not self.ids.of(table, key).are_numbers)
-            and self.ids.of(table, key).covered(self.ids.of(table, other)) is not None
+            and self.ids.of(table, key).covers(self.ids.of(table, other))
             for key, other in product(keys[:COMPARED_COLUMNS], columns)
             if key != other
         )
