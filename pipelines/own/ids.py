@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -193,10 +194,7 @@ def positions_in(keys: pa.Array, values: pa.Array) -> I64:
 def repeats(cells: pa.Array) -> Bools:
     """Mask (n,) of the values that occurred before."""
     codes = cells.dictionary_encode(null_encoding="encode").indices.to_numpy()
-    _, first = np.unique(codes, return_index=True)
-    mask = np.ones(len(codes), bool)
-    mask[first] = False
-    return mask
+    return pd.Series(codes).duplicated().to_numpy()
 
 
 def refuse_fault(ids: Ids, known: Ids) -> None:
@@ -222,4 +220,4 @@ def share_ids(groups: Ids, ends: Sequence[pa.Array]) -> bool:
     both = pa.concat_arrays([pc.cast(end, pa.string()) for end in ends])
     ids = pc.unique(both)
     codes = np.tile(positions_in(groups.distinct, groups.cells), len(ends)) * len(ids)
-    return len(np.unique(codes + positions_in(ids, both))) > len(ids)
+    return len(pd.unique(codes + positions_in(ids, both))) > len(ids)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 import numpy as np
+import pandas as pd
 import pyarrow.compute as pc
 
 from kmip_data.arrays import I64
@@ -328,7 +329,7 @@ class Readings:
                 continue
             count = len(ids.distinct)
             keys = node_codes * count + positions_in(ids.distinct, ids.cells)
-            if len(np.unique(keys)) < len(keys):
+            if len(pd.unique(keys)) < len(keys):
                 continue
             columns = {}
             for end in self.free(edges, nodes)[:COMPARED_COLUMNS]:
@@ -337,7 +338,7 @@ class Readings:
                 codes = positions_in(ids.distinct, self.ids.of(edges, end).cells)
                 is_node = (codes >= 0) & np.isin(edge_codes * count + codes, keys)
                 if is_node.mean() >= MIN_COVERAGE:
-                    columns[end] = len(np.unique(codes))
+                    columns[end] = len(pd.unique(codes))
             if len(columns) > 1:
                 yield Reading(edges, nodes, name, columns, link)
 
