@@ -136,8 +136,9 @@ def _read_edge_dictionaries(rows: Rows, options: ReadOptions, notices: Notices) 
     edges = []
     for number, line in zip(rows.numbers, rows.data[:].decode().split("\n")[:-1], strict=False):
         try:
-            source, target, attributes = _WITH_DICTIONARY.fullmatch(line).groups()  # type: ignore[union-attr]
-            edges.append({"source": source, "target": target, **literal_eval(attributes)})
+            source, target, text = _WITH_DICTIONARY.fullmatch(line).groups()  # type: ignore[union-attr]
+            edge = {"source": source, "target": target}
+            attributes = dict(literal_eval(text))
         except (
             AttributeError,
             MemoryError,
@@ -151,5 +152,12 @@ def _read_edge_dictionaries(rows: Rows, options: ReadOptions, notices: Notices) 
                 found=line[:80],
                 steps="write it again: networkx.write_edgelist(graph, 'edges.txt')",
             ) from error
+        if not edge.keys().isdisjoint(attributes):
+            raise DamagedInput(
+                f"{rows.name}, line {number}: an attribute is called source or target, as an end is.",
+                found=line[:80],
+                steps="rename the attribute in networkx, and write the file again",
+            )
+        edges.append(edge | attributes)
     lines = rows.numbers.start if isinstance(rows.numbers, range) else np.asarray(rows.numbers)
     return table_of_rows(rows.name, edges, options, notices.ignored, lines=lines)

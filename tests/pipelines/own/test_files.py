@@ -177,6 +177,7 @@ def test_ids_of_another_table_tell_names_from_edges(tmp_path, first):
         ("id,x\n1,2\n#3,4\n", "table.csv, line 3: a comment with as many cells as a row."),
         ("id,x\n1,tas\udce9\n", "table.csv, line 2: the text is not in utf-8."),
         ("0 1 {'w': 1}\n1 2 {'w': }\n", "table.csv, line 2: no edge as networkx"),
+        ("0 1 {'w': 1}\n1 2 {'source': 5}\n", "table.csv, line 2: an attribute is called source"),
         ("", "table.csv is empty."),
         ("\0\1\2", "table.csv is no delimited text."),
     ],
