@@ -93,7 +93,7 @@ OPTION_SECTIONS = {
 )
 @number_option(
     "--epochs",
-    "Number of epochs; with --resume: train a finished run longer.  [default: the preset's; 3 for a sample]",
+    "Number of epochs.  [default: the preset's; 3 for a sample]",
 )
 @number_option("--stop-after", "End the run after N epochs of a longer schedule.")
 @device_option()
@@ -167,7 +167,6 @@ def command(
             resume,
             devices=settings["devices"],
             stop_after=settings["stop_after"],
-            epochs=settings["epochs"],
             **options,
         )
     else:
@@ -428,7 +427,7 @@ def _refuse_second_model(typed: set[str]) -> None:
 
 #: Option that names a finished run or row -> options that may be combined with it.
 _COMPATIBLE_OPTIONS = {
-    "--resume": {"--devices", "--stop-after", "--epochs"},
+    "--resume": {"--devices", "--stop-after"},
     "--reproduce": {"--seeds", "--device", "--name", "--stop-after"},
 }
 #: Options that may be combined with both.

@@ -94,7 +94,7 @@ def _write_plan(user: Path) -> None:
         (None, f"train assay --model gcn {shlex.join(TINY)} --set optimizer.lr=1e30", "verify"),
         (
             _train_two_epochs,
-            "train --resume assay/gcn/two --epochs 1",
+            "train --resume assay/gcn/two --stop-after 9",
             "train --config",
         ),
         (_remove_configuration, f"evaluate {RUN}", "verify"),

@@ -115,11 +115,6 @@ class TrainingConfig(StrictModel):
         ge=1,
         description="stop after this many epochs; none: at the end of the schedule",
     )
-    lengthened: tuple[Annotated[int, Field(ge=1)], ...] = Field(
-        default=(),
-        description="written by train --resume RUN --epochs N: epochs after which the finished run was"
-        " given a longer schedule",
-    )
     batch_size: int = Field(
         default=8, ge=1, description="graphs per batch, divided among all processes"
     )

@@ -22,7 +22,6 @@ from kmip_data.models.training.run.run_folder import (
     CONFIG_NAME,
     config_command,
     home_of_run,
-    resume_command,
     run_option_text,
 )
 
@@ -61,14 +60,16 @@ def line_to_try(runs: Sequence[Path], results: Sequence[RunResult], build: Build
                 f" --model gine{options}{run_option_text(run)}"
             )
         commands += _lines_that_add_reverse_edges(run, build)
-    words = []
-    for setting in _settings_to_try(run, config, defaults):
-        key, _, value = setting.partition("=")
-        words += ["--epochs", value] if key == "training.epochs" else ["--set", setting]
-    if words:
-        commands.append(f"{config_command(run)} {shlex.join(words)}{options}")
+    longer = []
     if first.best_epoch + 1 >= LATE_EPOCHS * first.epochs:
-        commands.append(f"{resume_command(run)} --epochs {2 * config.training.epochs}")
+        longer = _untried_settings(run, [f"training.epochs={2 * config.training.epochs}"])
+    for settings in (_settings_to_try(run, config, defaults), longer):
+        words = []
+        for setting in settings:
+            key, _, value = setting.partition("=")
+            words += ["--epochs", value] if key == "training.epochs" else ["--set", setting]
+        if words:
+            commands.append(f"{config_command(run)} {shlex.join(words)}{options}")
     return f"\nTry: {'; or '.join(commands)}" if commands else ""
 
 
@@ -86,14 +87,16 @@ def _lines_that_add_reverse_edges(run: Path, build: Build) -> list[str]:
 
 
 def _settings_to_try(run: Path, config: RunConfig, defaults: Sequence[str]) -> list[str]:
-    """Return the defaults that ``config`` does not have, or else a lower rate.
-
-    Settings of other runs of the same network on these data were tried.
-    """
+    """Return the untried defaults that ``config`` does not have, or else a lower rate."""
     if config.training.metric != "accuracy":  # the default loss is for it
         defaults = [value for value in defaults if not value.startswith("training.loss=")]
     settings = [value for value in defaults if apply_overrides(config, value) != config]
     settings = settings or [f"optimizer.lr={config.optimizer.lr / LOWER_RATE:g}"]
+    return _untried_settings(run, settings)
+
+
+def _untried_settings(run: Path, settings: list[str]) -> list[str]:
+    """Return the settings that no run of the same network on these data has."""
     for folder in run.parent.iterdir():
         with contextlib.suppress(KmipDataError):
             other = read_config(folder / CONFIG_NAME)

@@ -21,7 +21,6 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 from torch_geometric.data import Data
 
 from kmip_data.errors import CheckFailed, Setting, UsageError
@@ -458,10 +457,6 @@ class Loop:
         self.best_weights = state["best_weights"]
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
-        if self.settings.lengthened[-1:] == (epoch,) and isinstance(self.schedule, LambdaLR):
-            # The optimizer has the last rate of the shorter schedule; set the longer one's rate.
-            self.schedule.last_epoch -= 1
-            self.schedule.step()
         self.scaler.load_state_dict(state["scaler"])
 
         # 3. Restore the position. The order of an epoch is a function of its number, so the batches

@@ -23,7 +23,7 @@ from kmip_data.models.training.config.overrides import read_config
 from kmip_data.models.training.config.run_config import RunConfig, SystemConfig
 from kmip_data.pipelines.find_builds import parameter_names
 from kmip_data.plugins import sources_in_environment
-from kmip_data.text import count_with_noun, dataset_name_from
+from kmip_data.text import dataset_name_from
 
 if TYPE_CHECKING:
     from kmip_data.models.training.data.run_data import RunData
@@ -154,20 +154,6 @@ def shorter_run_commands(run: Path, config: RunConfig, data: RunData, share: flo
     return commands
 
 
-def end_epoch_error(folder: Path, config: RunConfig, epochs: int) -> UsageError:
-    """Return the error for an epoch at which a run cannot end."""
-    scheduled = config.training.epochs
-    step: Step = config_command(folder, "--epochs", epochs)  # a new run
-    if not (folder / RESULT_NAME).is_file():
-        step = Setting(epochs=None, stop_after=None)
-    elif epochs > scheduled:  # the finished run is trained longer
-        step = Setting(epochs=epochs, stop_after=None)
-    return UsageError(
-        f"The schedule of the run ends after {count_with_noun(scheduled, 'epoch')}, not {epochs}.",
-        steps=step,
-    )
-
-
 def require_same_settings(folder: Path, config: RunConfig) -> None:
     """Raise ``UsageError`` with the differing keys unless a run has the settings of ``config``."""
     stored = read_config(folder / CONFIG_NAME)
@@ -178,12 +164,7 @@ def require_same_settings(folder: Path, config: RunConfig) -> None:
     keys = [key for key in {**existing, **requested} if existing.get(key) != requested.get(key)]
 
     steps: list[Step] = [Setting(name=_unused_name(folder))]
-    epochs = config.training.epochs
-    is_finished = (folder / RESULT_NAME).is_file()
-    is_longer = is_finished and epochs > existing["training.epochs"]
-    if is_longer and set(keys) <= {"training.epochs", "schedule.warmup_epochs"}:
-        steps.insert(0, resume_command(folder, "--epochs", epochs))
-    elif not is_finished:
+    if not (folder / RESULT_NAME).is_file():
         steps.insert(0, resume_command(folder))
 
     lines = [

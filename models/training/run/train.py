@@ -56,6 +56,7 @@ from kmip_data.models.training.run.result import (
 from kmip_data.models.training.run.run_folder import CONFIG_NAME, RESULT_NAME, WEIGHTS_NAME
 from kmip_data.models.training.run.summary import RunSummary
 from kmip_data.runtime.progress import print_status
+from kmip_data.text import count_with_noun
 
 
 def train(
@@ -235,7 +236,6 @@ def resume(
     home: str | os.PathLike[str] | Home | None = None,
     devices: int | None = None,
     stop_after: int | None = None,
-    epochs: int | None = None,
     quiet: bool = False,
     **build_options: Any,
 ) -> RunSummary:
@@ -246,10 +246,6 @@ def resume(
     uninterrupted run with the same versions and number of threads. ``devices`` per machine defaults
     to the run's setting. A run that ended at ``training.stop_after`` continues to a larger
     ``stop_after`` and gets a new result.
-
-    With ``epochs`` beyond its schedule, a finished run is trained longer: from its last epoch on it
-    follows a schedule of that length, and ``training.lengthened`` records the epoch. The result
-    differs from a run that had this many epochs from the start.
 
     Raises
     ------
@@ -269,28 +265,25 @@ def resume(
     # 1. Change the end of the run, if requested.
     if stop_after is not None:
         if stop_after > config.training.epochs:
-            raise run_folder.end_epoch_error(folder, config, stop_after)
+            scheduled = count_with_noun(config.training.epochs, "epoch")
+            raise UsageError(
+                f"The schedule of the run ends after {scheduled}, not {stop_after}.",
+                steps=run_folder.config_command(folder, "--epochs", stop_after),  # a new run
+            )
         config = apply_overrides(config, [f"training.stop_after={stop_after}"])
-    if epochs is not None:
-        config = _lengthened_config(config, epochs, result, folder)
     training = config.training
 
     # 2. Return the result of a run that has nothing left to train.
     if result is not None:
-        stored = result.config["training"]
-        has_same_end = (stored.get("stop_after"), stored["epochs"]) == (
-            training.stop_after,
-            training.epochs,
-        )
+        has_same_end = result.config["training"].get("stop_after") == training.stop_after
         if has_same_end or result.epochs >= training.last_epoch:
-            command = run_folder.resume_command(folder)
-            hint = f"{command} --epochs {2 * training.epochs} trains it longer."
-            if result.epochs < training.epochs:
-                hint = f"{command} --stop-after {training.epochs} continues it."
-            log(
-                f"{folder} is finished already, after {result.epochs} of {training.epochs} epochs; "
-                f"{hint}"
+            line = (
+                f"{folder} is finished already, after {result.epochs} of {training.epochs} epochs"
             )
+            if result.epochs < training.epochs:
+                command = run_folder.resume_command(folder)
+                line += f"; {command} --stop-after {training.epochs} continues it"
+            log(f"{line}.")
             return RunSummary([folder], [result])
 
     # 3. Train on from the last checkpoint. The stored configuration keeps its own dataset and devices.
@@ -308,7 +301,7 @@ def resume(
         data = open_data(data_config, home=home, quiet=quiet, **build_options)
         config = data.pin_settings(config)
         step_memory = memory_estimate.estimate_step_memory(config, data, device)
-        if (stop_after is not None or epochs is not None) and is_main_process():
+        if stop_after is not None and is_main_process():
             write_file(folder / CONFIG_NAME, config_toml)
         result = fit_retrying_out_of_memory(
             PreparedRun(config, data, folder, device, step_memory, log, quiet)
@@ -324,20 +317,6 @@ def _read_build_key(folder: Path) -> str | None:
         return None if build is None else build.card.key
     key: str = checkpoint.read_checkpoint(last)["data"]["build_key"]
     return key
-
-
-def _lengthened_config(
-    config: RunConfig, epochs: int, result: RunResult | None, folder: Path
-) -> RunConfig:
-    """Return the configuration of a finished run with a longer schedule."""
-    training = config.training
-    if epochs == training.epochs:
-        return config  # the same command, repeated after an interruption
-    if epochs < training.epochs or result is None:
-        raise run_folder.end_epoch_error(folder, config, epochs)
-    lengthened = (*training.lengthened, result.epochs)
-    changes = {"epochs": epochs, "stop_after": None, "lengthened": lengthened}
-    return config.with_values("training", **changes)
 
 
 def _read_valid_result(run: Path, log: Callable[[str], None]) -> RunResult | None:
