@@ -2,8 +2,7 @@
 
 The task is retrieval of ``long-range``, where the answer is at another node. Batches and epochs have
 the same number of nodes at each size. Times are CPU seconds of one thread, without evaluation.
-``python -m benchmarks.sizes`` prints the curves of ``docs/site/learning.toml``, which
-``docs/site/figures.py`` draws.
+``python -m benchmarks.sizes`` prints the curves.
 """
 
 from __future__ import annotations

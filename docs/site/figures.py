@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -498,72 +498,47 @@ def _bar(
     figure.text(744, top + 14, times, size=12, fill=QUIET, anchor="end")
 
 
-#: Name and position of the hue of each network that is drawn.
-LEARNERS = {"gps-kmip": ("k-MIP attention", 0), "gps-transformer": ("full attention", 1)}
+#: Name and position of the hue of each network tested on larger graphs.
+SIZE_LEARNERS = {
+    "kmip": ("k-MIP attention", 0),
+    "full": ("full attention", 1),
+    "log-n": ("full attention, logits × log n", 2),
+    "none": ("GPS without attention", 3),
+}
 
 
-def learning(path: Path) -> None:
-    """Accuracy over seconds of training for three sizes of graphs, from docs/site/learning.toml.
+def larger_graphs(path: Path) -> None:
+    """Accuracy over the size of the tested graphs, from docs/site/larger_graphs.toml.
 
-    A line is the mean of five seeds, the band behind it their range.
+    Error bars are standard deviations over seeds.
     """
-    sizes = tomllib.loads(Path(__file__).with_name("learning.toml").read_text("utf-8"))["size"]
-    figure = Figure(
-        760, 246, "Accuracy on long-range retrieval over seconds of training, by size of graphs"
-    )
-    for number, size in enumerate(sizes):
-        _learning_panel(figure, 52 + 244 * number, size)
-    figure.text(
-        380,
-        238,
-        "accuracy on test over CPU seconds of training, one thread",
-        size=12,
-        fill=QUIET,
-    )
-    figure.save(path)
+    stored = tomllib.loads(Path(__file__).with_name("larger_graphs.toml").read_text("utf-8"))
+    nodes = stored["nodes"]
+    figure = Figure(770, 250, "Accuracy on larger graphs than those of training, by their size")
+    left, width, top, height = 56, 420, 40, 160
 
+    def at(size: float, accuracy: float) -> tuple[float, float]:
+        share = np.log(size / nodes[0]) / np.log(nodes[-1] / nodes[0])
+        return left + width * float(share), top + height * (1 - accuracy / 100)
 
-def _learning_panel(
-    figure: Figure, left: float, size: dict[str, Any], width: float = 190, height: float = 150
-) -> None:
-    """Lines and bands of both networks on graphs of one size."""
-    top = 40
-    budget = size["seconds"]
+    figure.text(left, 22, "accuracy on test", bold=True, anchor="start")
+    for tick in (0, 50, 100):
+        y = at(nodes[0], tick)[1]
+        figure.line([at(nodes[0], tick), at(nodes[-1], tick)], PANEL, stroke_width=1)
+        figure.text(left - 6, y + 4, f"{tick} %", size=12, fill=QUIET, anchor="end")
+    for size in nodes:
+        figure.text(at(size, 0)[0], top + height + 18, f"{size:,}", size=12, fill=QUIET)
+    figure.text(left + width / 2, 240, "nodes of a graph, at most", size=12, fill=QUIET)
 
-    def at(seconds: float, accuracy: float) -> tuple[float, float]:
-        return left + width * seconds / budget, top + height * (1 - accuracy)
-
-    figure.text(left + width / 2, 22, f"up to {size['nodes']:,} nodes", bold=True)
-    for tick in (0, 0.5, 1):
-        figure.line([at(0, tick), at(budget, tick)], PANEL, stroke_width=1)
-        figure.text(left - 6, at(0, tick)[1] + 4, f"{tick:.0%}", size=12, fill=QUIET, anchor="end")
-    for seconds in (0, budget / 2, budget):
-        figure.text(at(seconds, 0)[0], top + height + 18, f"{seconds:g} s", size=12, fill=QUIET)
-
-    for model, (name, hue) in LEARNERS.items():
+    for row, (network, (name, hue)) in enumerate(SIZE_LEARNERS.items()):
         colour = LIGHT.palette[hue]
-        curves = size[model]
-        steps = len(curves["mean"])
-        times = [budget * (step + 1) / steps for step in range(steps)]
-        lines = {
-            column: _bends([at(*pair) for pair in zip(times, curves[column], strict=True)])
-            for column in ("mean", "least", "largest")
-        }
-        figure.area([*lines["least"], *reversed(lines["largest"])], colour)
-        figure.line(lines["mean"], colour, stroke_width=2.2)
-        below = top + height * (0.72 if hue == 0 else 0.86)
-        figure.text(left + width, below, name, size=12, fill=colour, anchor="end", bold=True)
-
-
-def _bends(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points without those inside a level stretch, which would be most of them."""
-    heights = [y for _, y in points]
-    inner = [
-        point
-        for before, point, after in zip(heights, points[1:-1], heights[2:], strict=False)
-        if max(abs(point[1] - before), abs(point[1] - after)) >= 0.5
-    ]
-    return [points[0], *inner, points[-1]]
+        values = stored[network]
+        figure.line(list(map(at, nodes, values["mean"])), colour, stroke_width=2.2)
+        for size, mean, std in zip(nodes, values["mean"], values["std"], strict=True):
+            figure.line([at(size, mean - std), at(size, mean + std)], colour, stroke_width=1.6)
+            figure.dot(*at(size, mean), colour, 3)
+        figure.text(500, 54 + 18 * row, name, size=12, fill=colour, anchor="start", bold=True)
+    figure.save(path)
 
 
 #: Name and position of the hue of each network trained on LRIM, in the order of their labels.
@@ -700,7 +675,7 @@ def draw(folder: Path) -> Sequence[Path]:
         "gps-layer.svg": gps_layer,
         "attention-matrices.svg": attention_matrices,
         "growth.svg": growth,
-        "learning.svg": learning,
+        "larger-graphs.svg": larger_graphs,
         "lrim.svg": spins,
         "trees.svg": trees,
         "peers.svg": peers,
