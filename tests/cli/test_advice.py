@@ -17,7 +17,8 @@ from kmip_data.builds.home import Home, list_builds, unused_name
 from kmip_data.models.training.config.compose import compose_configuration
 
 TINY = ["--model", "gcn", *type_advice.TINY]
-LONGER = ["--epochs", "2", "-q"]
+STOPPED = [*TINY, "--epochs", "2", "--stop-after", "1", "--name"]
+LONGER = ["--stop-after", "2", "-q"]
 
 #: Two plugins of a training.
 SCHEDULE = """\
@@ -133,6 +134,7 @@ def test_settings_typed_without_set_get_it(user):
 
 
 def test_a_run_whose_build_moved_names_the_option_that_its_command_takes(run, home, tmp_path):
+    expect_success("train", "assay", *STOPPED, "stopped")
     (folder,) = (home / "built").glob("assay-*")
     shutil.move(folder, tmp_path / "elsewhere")
     for command in ("predict", "evaluate"):
@@ -143,7 +145,7 @@ def test_a_run_whose_build_moved_names_the_option_that_its_command_takes(run, ho
         expect_success(*words)
 
     # These commands take no other dataset: the build is moved back.
-    for line in (["explore", run, "--no-open"], ["train", "--resume", run, *LONGER]):
+    for line in (["explore", run, "--no-open"], ["train", "--resume", "stopped", *LONGER]):
         message = expect_refusal(*line)
         assert "remedy: FOLDER is the moved build\n" in message
         move = re.search(r"next: (mv FOLDER .+)\n", message)[1]
@@ -153,7 +155,7 @@ def test_a_run_whose_build_moved_names_the_option_that_its_command_takes(run, ho
         shutil.move(home / "built" / "elsewhere", tmp_path / "elsewhere")
 
     # So is a build that the run names by its folder.
-    expect_success("train", tmp_path / "elsewhere", *TINY, "--name", "two")
+    expect_success("train", tmp_path / "elsewhere", *STOPPED, "two")
     shutil.move(tmp_path / "elsewhere", tmp_path / "gone")
     for line in (
         ["explore", "assay/gcn/two", "--no-open"],
