@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from kmip_data.builds.home import Home, build_of_folder
-from kmip_data.errors import DamagedInput, Setting, UsageError
+from kmip_data.errors import DamagedInput, Setting, Step, UsageError
 from kmip_data.files.atomic_writes import folder_lock, marker_content, refuse_links, write_file
 from kmip_data.format.card import SplitPart
 from kmip_data.models.training import memory_estimate, self_check
@@ -265,10 +265,12 @@ def resume(
     # 1. Change the end of the run, if requested.
     if stop_after is not None:
         if stop_after > config.training.epochs:
+            step: Step = Setting(stop_after=None)
+            if result is not None:  # a finished run: train another
+                step = run_folder.config_command(folder, "--epochs", stop_after)
             scheduled = count_with_noun(config.training.epochs, "epoch")
             raise UsageError(
-                f"The schedule of the run ends after {scheduled}, not {stop_after}.",
-                steps=run_folder.config_command(folder, "--epochs", stop_after),  # a new run
+                f"The schedule of the run ends after {scheduled}, not {stop_after}.", steps=step
             )
         config = apply_overrides(config, [f"training.stop_after={stop_after}"])
     training = config.training

@@ -212,7 +212,10 @@ def test_an_evaluation_with_other_figures_ends_with_exit_1(home):
 
 def test_a_number_of_epochs_that_the_run_has_passed_is_named(home, build):
     run = run_of(home, "stopped")
-    outcome = kmip("train", "--resume", run, "--stop-after", 1, "--home", home.path)
+    words = ["train", "--resume", run]
+    message = expect_refusal(*words, "--stop-after", 9, "--home", home.path)
+    assert f"next: kmip-data train --resume {run} --home {home.path}\n" in message
+    outcome = kmip(*words, "--stop-after", 1, "--home", home.path)
     assert outcome.code == 0, outcome.err
     assert "The run has finished 2 epochs already and ends here." in outcome.err
     assert read_result(run).epochs == 2
