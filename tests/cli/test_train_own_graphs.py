@@ -208,7 +208,12 @@ def test_commands_to_try_name_unread_edges_first_and_nothing_that_was_tried(
     assert network == ["train", "own", "--model", "gine"]
     assert build[-2:] == ["--set", "undirected=true"]
     assert longer[-2:] == ["--epochs", "300"]
-    assert all(command[0] == "train" for command in commands_to_try(*network, "--epochs", "1")[2:])
+    one_epoch = [*network, "--epochs", "1"]
+    advised = commands_to_try(*one_epoch)
+    assert all(command[0] == "train" for command in advised[2:])
+    assert advised[-1][-2:] == ["--epochs", "2"]
+    expect_success(*advised[-1])
+    assert commands_to_try(*one_epoch)[-1][-2:] != ["--epochs", "2"]
     expect_success(*build, "-q")
 
     lower_rate, *_ = commands_to_try(*longer)
