@@ -2,20 +2,17 @@
 
 The task is retrieval of ``long-range``, where the answer is at another node. Batches and epochs have
 the same number of nodes at each size. Times are CPU seconds of one thread, without evaluation.
-``python -m benchmarks.sizes`` prints the curves.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import click
-import tomli_w
 import torch
 
 from benchmarks.table import Row, thread_count
@@ -29,8 +26,6 @@ from kmip_data.models.training.run.training_module import TrainingModule, evalua
 #: Nodes -> CPU seconds until both models have learned the task, or at 2,048 nodes neither has.
 BUDGETS = {32: 10.0, 128: 20.0, 512: 40.0, 2048: 240.0}
 SEEDS = range(5)
-STEPS = 24  #: points of the drawn curves
-DRAWN_SIZES = (32, 128, 512)
 TOTAL_NODES = 192_000  #: nodes of all graphs, counting each as the maximum size
 BATCH_NODES = 2_048  #: nodes of a batch, counted likewise
 BATCHES_PER_TURN = 15  #: batches between evaluations, a fifth of an epoch
@@ -38,9 +33,6 @@ NOTE = (
     "sizes: retrieval, presets long-range/gps-kmip and long-range/gps-transformer, one thread; "
     "CPU seconds of training, in turn; test accuracy at the best val accuracy, mean of seeds 0 to 4"
 )
-
-#: Seconds, val accuracy and test accuracy after each turn, by seed.
-Curves = Sequence[Sequence[tuple[float, float, float]]]
 
 
 class Learner:
@@ -80,28 +72,9 @@ class Learner:
         self.curve.append(point)
 
     def accuracy(self, seconds: float) -> float:
-        """Return the accuracy after ``seconds`` of training."""
-        return accuracy(self.curve, seconds)
-
-
-def accuracy(curve: Sequence[Sequence[float]], seconds: float) -> float:
-    """Return the test accuracy at the best val accuracy within ``seconds``, or 0."""
-    points = [(val, test) for elapsed, val, test in curve if elapsed <= seconds]
-    return max(points, default=(0.0, 0.0))[1]
-
-
-def learning_table(nodes: int, seconds: float, curves: Mapping[str, Curves]) -> dict[str, Any]:
-    """Return a table of accuracies over time: mean, minimum and maximum of the seeds."""
-    times = [seconds * step / STEPS for step in range(1, STEPS + 1)]
-    table: dict[str, Any] = {"nodes": nodes, "seconds": seconds}
-    for model, seeds in curves.items():
-        columns = [[accuracy(curve, time) for curve in seeds] for time in times]
-        table[model] = {
-            "mean": [round(fmean(column), 4) for column in columns],
-            "least": [round(min(column), 4) for column in columns],
-            "largest": [round(max(column), 4) for column in columns],
-        }
-    return table
+        """Return the test accuracy at the best val accuracy within ``seconds``, or 0."""
+        points = [(val, test) for elapsed, val, test in self.curve if elapsed <= seconds]
+        return max(points, default=(0.0, 0.0))[1]
 
 
 def compare_sizes(
@@ -152,21 +125,3 @@ def rows(*, quick: bool = False) -> list[Row]:
                     )
                 )
     return measured
-
-
-def main() -> None:
-    """Print the curves of the drawn sizes."""
-    tables = []
-    with tempfile.TemporaryDirectory() as folder, thread_count(1):
-        for nodes in DRAWN_SIZES:
-            pairs = compare_seeds(nodes, BUDGETS[nodes], Home(Path(folder)), SEEDS)
-            curves = {
-                "gps-kmip": [sparse.curve for sparse, _ in pairs],
-                "gps-transformer": [full.curve for _, full in pairs],
-            }
-            tables.append(learning_table(nodes, BUDGETS[nodes], curves))
-    click.echo(tomli_w.dumps({"size": tables}))
-
-
-if __name__ == "__main__":
-    main()

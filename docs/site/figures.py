@@ -129,11 +129,6 @@ class Figure:
         rest = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in style.items())
         self.parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}"{rest}/>')
 
-    def area(self, points: Sequence[tuple[float, float]], colour: str) -> None:
-        """A pale area within the points."""
-        path = " ".join(f"{round(x, 1):g},{round(y, 1):g}" for x, y in points)
-        self.parts.append(f'<polygon points="{path}" fill="{colour}" fill-opacity="0.2"/>')
-
     def dot(self, x: float, y: float, colour: str, radius: float) -> None:
         """A disc."""
         self.parts.append(
