@@ -215,9 +215,9 @@ def test_a_corrected_command_keeps_the_options_of_its_run(tmp_path, capsys):
     folder = tmp_path / "runs/a/b/c"
     folder.mkdir(parents=True)
     (folder / "config.toml").touch()
-    kept = ["--epochs", "5", "--offline", "--plugin", str(plugin), "--home", str(tmp_path)]
+    kept = ["--stop-after", "5", "--offline", "--plugin", str(plugin), "--home", str(tmp_path)]
     config = str(folder / "config.toml")
-    for others in (["--seeds", "0..2"], ["cora"], ["--config", config]):
+    for others in (["--seeds", "0..2"], ["--epochs", "5"], ["cora"], ["--config", config]):
         assert run_command_line(["train", "--resume", "a/b/c", *others, *kept]) == 2
         step = capsys.readouterr().err.partition("next: ")[2].partition(";")[0].strip()
         assert step == shlex.join(["kmip-data", "train", "--resume", "a/b/c", *kept])
