@@ -14,6 +14,7 @@ import shutil
 import time
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,11 @@ from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.metrics import LabelRows, all_metrics, is_better, is_percent
 from kmip_data.models.training.references.constant import constant_answer
 from kmip_data.models.training.references.features import read_parts
-from kmip_data.models.training.references.linear import linear_fits
+from kmip_data.models.training.references.fitted import (
+    fits_of_methods,
+    linear_methods,
+    tree_methods,
+)
 from kmip_data.models.training.references.propagation import propagation_answer
 from kmip_data.models.training.run.predictions import Predictions, predict, record_keys_and_pointers
 from kmip_data.models.training.run.train import resume, train
@@ -140,16 +145,18 @@ class MeasuredSet:
         for name, reference in (("constant", constant), ("label propagation", propagated)):
             if reference is not None and reference.test is not None:
                 references[name] = reference.test
+        methods = {"linear": linear_methods(), "trees": tree_methods()}
         best: tuple[float | None, Tensor] = (None, torch.empty(0))
-        for features in ("own", "neighbors"):
+        for kind, features in product(methods, ("features", "with_neighbors")):
             best_of_kind: tuple[float | None, Tensor] = (None, torch.empty(0))
-            for _, outputs in linear_fits(task, parts, features):
+            for _, outputs in fits_of_methods(task, parts, features, methods[kind]):
                 value = metric_of_outputs(task, self.metric, outputs["val"], parts["val"].targets)
                 if value is not None and is_better(self.metric, value, best_of_kind[0]):
                     best_of_kind = value, outputs["test"]
             test = metric_of_outputs(task, self.metric, best_of_kind[1], parts["test"].targets)
-            references["linear" if features == "own" else "with neighbours"] = test or 0.0
-            if best[0] is None or is_better(self.metric, best_of_kind[0] or 0.0, best[0]):
+            references[f"{kind} {features}"] = test or 0.0
+            is_best = best[0] is None or is_better(self.metric, best_of_kind[0] or 0.0, best[0])
+            if kind == "linear" and is_best:
                 best = best_of_kind
         return references, best[1], parts["test"].targets
 
@@ -333,7 +340,14 @@ def print_table(work: Path) -> None:
     click.echo(f"Differences in their errors: median {median:+.2f}, {worse} below -2.")
 
 
-REFERENCES = ("constant", "linear", "with neighbours", "label propagation")
+REFERENCES = (
+    "constant",
+    "linear features",
+    "linear with_neighbors",
+    "trees features",
+    "trees with_neighbors",
+    "label propagation",
+)
 DIFFERENCE = "default against the better linear model"
 
 

@@ -52,9 +52,9 @@ def _light() -> Iterator[dict[str, Any]]:
 
     A worker of a build takes 1 to 4 s to start; bytes and errors are the same
     (``pipelines/engine/test_pool.py``); a picture takes 2 s. The measure of memory is
-    a part of a run of two epochs; so are reference answers, which here have one strength
-    of the penalty. Counting the frozen objects of all tests takes a build 50 ms, the entry
-    points of all packages a command 10 ms, and drawing the rooms of S3DIS's usual sample 500 ms.
+    a part of a run of two epochs; so are reference answers, which here have one strength of
+    the penalty and two rounds of boosting. Counting the frozen objects of all tests takes a build
+    50 ms, the entry points of all packages a command 10 ms, and drawing the rooms of S3DIS's usual sample 500 ms.
     Give what was replaced, by its name.
     """
     light: dict[str, Any] = {}
@@ -86,10 +86,11 @@ def _light() -> Iterator[dict[str, Any]]:
         import torch
 
         from kmip_data.models.training import memory_estimate
-        from kmip_data.models.training.references import linear
+        from kmip_data.models.training.references import fitted
 
         torch.set_num_threads(1)
-        light[f"{linear.__name__}.STRENGTHS"] = linear.STRENGTHS[2:3]
+        light[f"{fitted.__name__}.STRENGTHS"] = fitted.STRENGTHS[2:3]
+        light[f"{fitted.__name__}.ROUNDS"] = 2
         light[f"{memory_estimate.__name__}.estimate_step_memory"] = lambda config, *_: (
             memory_estimate.StepMemory(
                 bool(config.model.checkpoint_layers), needed_bytes=1, free_bytes=2**40

@@ -14,6 +14,7 @@ import torch
 from scipy.sparse import csr_array
 from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.utils import is_undirected
 
 from kmip_data.arrays import F64, I64, Array
 from kmip_data.models.scaling import Moments
@@ -79,48 +80,62 @@ def averaging(groups: I64, members: I64, shape: tuple[int, int]) -> csr_array:
     return csr_array((1 / counts[groups], (groups, members)), shape=shape)
 
 
-def row_features(graphs: Data, x: F64, edge_attr: F64 | None, *, of_graphs: bool) -> list[F64]:
+def row_features(
+    graphs: Data, x: F64, edge_attr: F64 | None, *, of_graphs: bool, both_ways: bool
+) -> list[F64]:
     """Return own features (N, c) and those of the neighbourhood (N, d) of the nodes or graphs of a batch.
 
     ``x`` (nodes, C) and ``edge_attr`` (edges, E) are the features as numbers. Graphs have the mean
     and the sum of the features of their nodes, the mean of their edges, and their sizes. A node has
-    the mean of its incoming edges, and their number, among the features of its neighbourhood.
+    the mean of its edges, and their number, among the features of its neighbourhood, which consists
+    of the nodes that send edges to it and, ``both_ways``, also of those that it sends edges to.
     """
-    # 1. Average over one and two hops.
+    # 1. Average over one and two hops, in each direction.
     nodes = len(x)
     source, target = graphs.edge_index.numpy()
-    hop = averaging(target, source, (nodes, nodes))
-    first_hop = hop @ x
-    hops = [first_hop, hop @ first_hop]
     edges = np.arange(len(target))
-    degree = np.bincount(target, minlength=nodes)[:, None].astype(float)
-    if not of_graphs:
+    neighborhood = []
+    for senders, receivers in [(source, target), (target, source)][: 1 + both_ways]:
+        hop = averaging(receivers, senders, (nodes, nodes))
+        first_hop = hop @ x
+        neighborhood += [first_hop, hop @ first_hop]
+        if of_graphs:
+            continue
         if edge_attr is not None:
-            hops.append(averaging(target, edges, (nodes, len(edges))) @ edge_attr)
-        return [x, np.hstack([*hops, degree])]
+            neighborhood.append(averaging(receivers, edges, (nodes, len(edges))) @ edge_attr)
+        neighborhood.append(np.bincount(receivers, minlength=nodes)[:, None].astype(float))
+    if not of_graphs:
+        return [x, np.hstack(neighborhood)]
 
     # 2. Pool the nodes and edges of each graph.
     graph = graphs.batch.numpy()
     count = graphs.num_graphs
     pool = averaging(graph, np.arange(nodes), (count, nodes))
     sizes = np.bincount(graph, minlength=count)[:, None].astype(float)
-    features = [pool @ x, sizes * (pool @ x), sizes, sizes * (pool @ degree)]
+    edge_counts = np.bincount(graph[target], minlength=count)[:, None].astype(float)
+    features = [pool @ x, sizes * (pool @ x), sizes, edge_counts]
     if edge_attr is not None:
         features.append(averaging(graph[target], edges, (count, len(edges))) @ edge_attr)
-    return [np.hstack(features), pool @ np.hstack(hops)]
+    return [np.hstack(features), pool @ np.hstack(neighborhood)]
 
 
 def read_parts(data: RunData) -> dict[str, PartFeatures]:
     """Return the labelled rows of each part."""
-    attributes = ["x", *_edge_attributes(data)]
+    # 1. See the train rows: their columns, and edges without a reverse.
     columns: dict[str, ColumnValues] = {}
-    for attribute in attributes:
-        for rows in _train_rows(data, attribute):
+    both_ways = False
+    for graphs in _batches(data, "train"):
+        both_ways = both_ways or not is_undirected(graphs.edge_index, num_nodes=graphs.num_nodes)
+        for attribute in ["x", *_edge_attributes(data)]:
+            rows = _rows(graphs, attribute)
+            if attribute == "x" and "train_mask" in graphs:
+                rows = rows[graphs.train_mask]
             columns.setdefault(attribute, ColumnValues(rows.shape[1])).add(rows)
 
+    # 2. Compute the features of each part.
     parts = {}
     for part in data.parts:
-        blocks = list(_blocks_of_part(data, part, columns))
+        blocks = list(_blocks_of_part(data, part, columns, both_ways=both_ways))
         features, neighbors, targets = zip(*blocks, strict=True)
         own_features = np.concatenate(features)
         with_neighbors = np.hstack([own_features, np.concatenate(neighbors)])
@@ -129,13 +144,17 @@ def read_parts(data: RunData) -> dict[str, PartFeatures]:
 
 
 def _blocks_of_part(
-    data: RunData, part: str, columns: dict[str, ColumnValues]
+    data: RunData, part: str, columns: dict[str, ColumnValues], *, both_ways: bool
 ) -> Iterator[tuple[F64, F64, Tensor]]:
     for graphs in _batches(data, part):
         values = {name: column.transform(_rows(graphs, name)) for name, column in columns.items()}
         of_graphs = data.task.level == "graph"
         features, neighbors = row_features(
-            graphs, values["x"], values.get("edge_attr"), of_graphs=of_graphs
+            graphs,
+            values["x"],
+            values.get("edge_attr"),
+            of_graphs=of_graphs,
+            both_ways=both_ways,
         )
         targets = data.task.targets(graphs).reshape(len(features), -1)
         selected = is_known(targets).any(dim=1)
@@ -144,15 +163,6 @@ def _blocks_of_part(
         if data.task.target_type == "classification":
             targets = targets[:, 0]
         yield features[selected.numpy()], neighbors[selected.numpy()], targets[selected]
-
-
-def _train_rows(data: RunData, attribute: str) -> Iterator[Tensor]:
-    """Yield the rows (n, C) of a node or edge attribute in train; all edges of a single graph."""
-    for graphs in _batches(data, "train"):
-        rows = _rows(graphs, attribute)
-        if attribute == "x" and "train_mask" in graphs:
-            rows = rows[graphs.train_mask]
-        yield rows
 
 
 def _rows(graphs: Data, attribute: str) -> Tensor:

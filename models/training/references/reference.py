@@ -12,12 +12,16 @@ from kmip_data.models.training.metric_text import format_metric, metric_title
 from kmip_data.models.training.metrics import is_better
 from kmip_data.strict_model import StrictModel
 
-ReferenceName = Literal["constant", "linear", "linear-neighbors", "label-propagation"]
+ReferenceName = Literal[
+    "constant", "linear", "linear-neighbors", "trees", "trees-neighbors", "label-propagation"
+]
 #: Title of each reference, in the order of tables.
 TITLES: dict[ReferenceName, str] = {
     "constant": "a constant answer",
     "linear": "a linear model",
     "linear-neighbors": "a linear model with neighbours",
+    "trees": "boosted trees",
+    "trees-neighbors": "boosted trees with neighbours",
     "label-propagation": "label propagation",
 }
 

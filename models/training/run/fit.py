@@ -204,7 +204,7 @@ def _evaluate_and_write(run: PreparedRun, loop: Loop) -> RunResult:
             total=sum(row["seconds"] for row in history),
         ),
         memory=Memory(device=device_memory, host=peak_host_memory()),
-        references=reference_answers(data, config, folder, run.log),
+        references=reference_answers(data, config, run.log),
     )
 
     if folder is not None and is_main_process():

@@ -13,7 +13,12 @@ from kmip_data.models.training.references.features import (
     PartFeatures,
     row_features,
 )
-from kmip_data.models.training.references.linear import fit_and_apply, linear_answer
+from kmip_data.models.training.references.fitted import (
+    fit_and_apply,
+    fitted_answer,
+    linear_methods,
+    tree_methods,
+)
 from kmip_data.models.training.references.propagation import propagate
 from kmip_data.models.training.references.reference import (
     Reference,
@@ -22,7 +27,8 @@ from kmip_data.models.training.references.reference import (
 )
 from kmip_data.models.training.tasks import Task
 
-STRENGTH = 0.03
+METHOD = linear_methods()[2]
+STRENGTH = 0.01
 
 
 def task_of(target_type, outputs=1):
@@ -39,7 +45,7 @@ def test_a_regression_solves_the_normal_equations_of_the_known_targets() -> None
     targets = rng.normal(size=(30, 2))
     targets[rng.random((30, 2)) < 0.2] = np.nan
     (outputs,) = fit_and_apply(
-        task_of("regression", 2), STRENGTH, rows, torch.from_numpy(targets), [others]
+        task_of("regression", 2), METHOD, rows, torch.from_numpy(targets), [others]
     )
     for column in range(2):
         known = ~np.isnan(targets[:, column])
@@ -60,7 +66,7 @@ def test_a_classification_is_where_the_slope_of_its_loss_is_zero(classes) -> Non
     if classes == 3:
         targets[rows[:, 1] > 1] = 2
     task = task_of("classification", classes + 1)  # train lacks the last class
-    (scores,) = fit_and_apply(task, STRENGTH, rows, torch.from_numpy(targets), [rows])
+    (scores,) = fit_and_apply(task, METHOD, rows, torch.from_numpy(targets), [rows])
     assert (scores[:, -1] < -1e9).all()
     scores = scores[:, :-1]
     errors = torch.eye(classes)[targets].double() - scores.softmax(1)
@@ -78,9 +84,22 @@ def test_labels_of_one_value_do_not_stop_the_others() -> None:
     labels = np.stack([rows[:, 0] > 0, np.ones(30), rng.random(30) > 0.5], 1).astype(float)
     labels[:5, 2] = np.nan
     task = task_of("multilabel", 3)
-    (scores,) = fit_and_apply(task, STRENGTH, rows, torch.from_numpy(labels), [others])
+    (scores,) = fit_and_apply(task, METHOD, rows, torch.from_numpy(labels), [others])
     assert np.corrcoef(scores[:, 0], others[:, 0])[0, 1] > 0.9
     assert not scores[:, 1].any()
+
+
+@pytest.mark.whole_run
+def test_trees_fit_what_no_line_does() -> None:
+    rows, _, _ = rows_and_others(400, 2)
+    signs = torch.from_numpy((rows[:, 0] * rows[:, 1] > 0).astype(np.int64))
+    half = slice(0, 200), slice(200, 400)
+    train, test = (PartFeatures(rows[part], rows[part], signs[part]) for part in half)
+    parts = {"train": train, "val": test, "test": test}
+    task = task_of("classification", 3)  # train lacks the last class
+    trees = fitted_answer(task, "accuracy", parts, "features", tree_methods())
+    lines = fitted_answer(task, "accuracy", parts, "features", linear_methods())
+    assert trees.test > 0.9 > 0.7 > lines.test
 
 
 @pytest.mark.whole_run
@@ -89,15 +108,17 @@ def test_val_chooses_the_strength_and_large_trains_are_drawn(monkeypatch) -> Non
     y = rows[:, :1] + rng.normal(size=(200, 1))
     test = PartFeatures(others, others, torch.from_numpy(others[:, :1]))
     parts = {"train": PartFeatures(rows, rows, torch.from_numpy(y)), "val": test, "test": test}
-    answer = linear_answer(task_of("regression"), "mae", parts, "features")
+    methods = linear_methods()
+    answer = fitted_answer(task_of("regression"), "mae", parts, "features", methods)
     assert answer.note in {"strength 1", "strength 0.1"}
     assert answer.val == answer.test < np.abs(others[:, 0]).mean()
-    monkeypatch.setattr("kmip_data.models.training.references.linear.MAX_NUMBERS", 1500)
-    drawn = linear_answer(task_of("regression"), "mae", parts, "features")
+    monkeypatch.setattr("kmip_data.models.training.references.fitted.MAX_NUMBERS", 1500)
+    drawn = fitted_answer(task_of("regression"), "mae", parts, "features", methods)
     assert drawn.note.endswith(", fitted on 50 drawn of 200 train nodes")
-    assert drawn == linear_answer(task_of("regression"), "mae", parts, "features")
+    assert drawn == fitted_answer(task_of("regression"), "mae", parts, "features", methods)
     parts["train"] = PartFeatures(rows, rows, torch.ones(200, dtype=torch.int64))
-    assert linear_answer(task_of("classification", 2), "accuracy", parts, "features") is None
+    one_class = task_of("classification", 2)
+    assert fitted_answer(one_class, "accuracy", parts, "features", methods) is None
 
 
 def test_rows_have_means_over_one_and_two_hops_and_pooled_features() -> None:
@@ -119,11 +140,16 @@ def test_rows_have_means_over_one_and_two_hops_and_pooled_features() -> None:
     two = np.array([mean_of(one, node) for node in nodes])
     degree = np.array([[(target == node).sum()] for node in nodes])
     edges = [edge_attr[target == node].mean(0) if degree[node] else np.zeros(1) for node in nodes]
-    own, neighbors = row_features(batch, x, edge_attr, of_graphs=False)
+    own, neighbors = row_features(batch, x, edge_attr, of_graphs=False, both_ways=False)
     np.testing.assert_array_equal(own, x)
+    _, both = row_features(batch, x, edge_attr, of_graphs=False, both_ways=True)
+    batch.edge_index = batch.edge_index.flip(0)
+    _, outgoing = row_features(batch, x, edge_attr, of_graphs=False, both_ways=False)
+    np.testing.assert_array_equal(both, np.hstack([neighbors, outgoing]))
+    batch.edge_index = batch.edge_index.flip(0)
     np.testing.assert_allclose(neighbors, np.hstack([one, two, edges, degree]))
 
-    own, neighbors = row_features(batch, x, edge_attr, of_graphs=True)
+    own, neighbors = row_features(batch, x, edge_attr, of_graphs=True, both_ways=False)
     for number, graph in enumerate(graphs):
         of_graph = (batch.batch == number).numpy()
         sizes = [graph.num_nodes, graph.num_edges]
