@@ -14,7 +14,13 @@ from kmip_data.runtime.extras import install_command
 
 @pytest.fixture
 def small(monkeypatch):
-    for name, value in {"GRAPHS": 60, "EPOCHS": 1, "TIMED_NODES": (100, 200)}.items():
+    for name, value in {
+        "GRAPHS": 60,
+        "EPOCHS": 1,
+        "LARGE_NODES": 64,
+        "LARGE_GRAPHS": 10,
+        "TIMED_NODES": (100, 200),
+    }.items():
         monkeypatch.setattr(demo, name, value)
 
 
@@ -31,7 +37,9 @@ def test_the_demo_draws_measures_and_reports(tmp_path, small):
         assert all(0 <= value <= 0.6 for _, nodes, value in bands if nodes > 50)
     assert [row["nodes"] for row in result["attention"]] == [100, 200]
     assert all(row["kmip"] > 0 and row["full"] > 0 for row in result["attention"])
-    assert outcome.err.count("$ kmip-data") == 7
+    assert result["large"].keys() == result["models"].keys()
+    assert "  on 64  " in outcome.err
+    assert outcome.err.count("$ kmip-data") == 12
     for words in (
         "© OpenStreetMap contributors, ODbL 1.0",
         "gps-none: ",
