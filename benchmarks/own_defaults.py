@@ -3,7 +3,7 @@
 Each line of ``WORK/runs.jsonl`` is a run; a run that is listed there is not repeated::
 
     python -m benchmarks.own_defaults run --data DIR --work WORK --candidates sage,mlp
-    python -m benchmarks.own_defaults run --data DIR --work WORK --candidates before,default --seeds 0..2
+    python -m benchmarks.own_defaults run --data DIR --work WORK --candidates default --seeds 0..2
     python -m benchmarks.own_defaults table --work WORK
 """
 
@@ -14,13 +14,11 @@ import shutil
 import time
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -30,55 +28,22 @@ from kmip_data.cli.shared.options import parse_distinct_numbers
 from kmip_data.errors import KmipDataError
 from kmip_data.format.card import Card
 from kmip_data.models.training.accumulators import metric_of_outputs
-from kmip_data.models.training.config.adapt_preset import fit_to_columns, molecule_encoders
-from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
-from kmip_data.models.training.config.presets import config_for_data, load_preset
+from kmip_data.models.training.config.overrides import apply_overrides
+from kmip_data.models.training.config.presets import config_for_data
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.data.open_data import open_data
 from kmip_data.models.training.data.run_data import RunData
 from kmip_data.models.training.metrics import LabelRows, all_metrics, is_better, is_percent
-from kmip_data.models.training.references.constant import constant_answer
+from kmip_data.models.training.references.answers import reference_answers
 from kmip_data.models.training.references.features import read_parts
 from kmip_data.models.training.references.fitted import (
     fits_of_methods,
     linear_methods,
-    tree_methods,
 )
-from kmip_data.models.training.references.propagation import propagation_answer
-from kmip_data.models.training.run.predictions import Predictions, predict, record_keys_and_pointers
-from kmip_data.models.training.run.train import resume, train
+from kmip_data.models.training.references.reference import TITLES
+from kmip_data.models.training.run.predictions import predict, record_keys_and_pointers
+from kmip_data.models.training.run.train import train
 from kmip_data.models.training.standard_errors import weighted_sums
-
-#: Processor seconds after which a run ends with an epoch.
-MOST_SECONDS = 60
-TIMED_EPOCHS = 3  #: epochs after which the time of one is known
-PATIENCE = 50
-COMMON = (
-    "model.head_l2norm=false model.hidden_dim=64 model.layers=2 model.dropout=0.1 optimizer.lr=0.003"
-    f" schedule.warmup_epochs=5 training.epochs=300 training.patience={PATIENCE}"
-    " training.batch_size=32"
-)
-#: What one graph was trained with before, beside the preset of actor.
-BEFORE_ON_ONE_GRAPH = "model.layers=5 model.hidden_dim=256 model.dropout=0.5 optimizer.lr=0.005"
-#: Candidates: a model, and what differs from the settings in common.
-CANDIDATES = {
-    "mlp": "mlp",
-    "gcn": "gcn",
-    "sage": "sage",
-    "sage-0": "sage model.dropout=0",
-    "sage-drop": "sage model.dropout=0.5 optimizer.weight_decay=0.1",
-    "sage-unweighted": "sage training.loss=cross_entropy",
-    "sage-linear": "sage model.dropout=0 model.local.residual=linear model.local.stack=gnn-plus",
-    "sage-128": "sage training.loss=cross_entropy model.hidden_dim=128 model.layers=3",
-    "gine-sum": "gine model.layers=3 model.pooling=sum",
-    "gated": "gps-none model.layers=3",
-    "gated-64": "gps-none model.layers=3 training.batch_size=64",
-    "gated-sum-64": "gps-none model.layers=3 training.batch_size=64 model.pooling=sum",
-    "gine-sum-64": "gine-plus model.layers=3 training.batch_size=64 model.pooling=sum",
-    "sage-16": "sage training.batch_size=16",
-    "gated-16": "gps-none model.layers=3 training.batch_size=16",
-    "kmip": "gps-kmip model.layers=3",
-}
 
 
 @dataclass
@@ -94,32 +59,11 @@ class MeasuredSet:
         """Card of the build."""
         return Card.model_validate_json((self.build / "card.json").read_text("utf-8"))
 
-    @property
-    def has_features(self) -> bool:
-        """True if nodes have features."""
-        return any(column.attribute == "x" for column in self.card.schema_.columns)
-
     def config(self, candidate: str) -> RunConfig:
-        """Return the configuration of a candidate; ``before`` and ``default`` are the package's."""
-        schema = self.card.schema_
-        if candidate == "default":
-            config = config_for_data(str(self.build), home=self.home)
-        elif candidate == "before" and self.card.counts["graphs"] == 1:
-            config, _ = fit_to_columns(load_preset("actor"), schema, self.name)
-            config = apply_overrides(config, BEFORE_ON_ONE_GRAPH.split())
-        else:
-            model, *settings = CANDIDATES.get(candidate, "gps-kmip").split()
-            values = {"data": {"dataset": str(self.build)}, "model": {"name": model}}
-            config = config_from_mapping(values, candidate)
-            encoders = molecule_encoders(schema)
-            has_edges = any(column.attribute == "edge_attr" for column in schema.columns)
-            if candidate != "before":
-                if has_edges:
-                    encoders = {"model.edge_encoder": "linear", **encoders}
-                settings = [*COMMON.split(), *settings]
-            settings = [*(f"{key}={value}" for key, value in encoders.items()), *settings]
-            config = apply_overrides(config, settings)
-        if not self.has_features:
+        """Return the configuration of a candidate: a model, or ``default``."""
+        model = None if candidate == "default" else candidate
+        config = config_for_data(str(self.build), model, home=self.home)
+        if "x" not in self.card.schema_.attributes:  # nodes without features
             config = apply_overrides(config, ["data.features=degree-profile"])
         config = config.with_values("training", references=False)
         return config.with_values("data", dataset=str(self.build))
@@ -127,38 +71,33 @@ class MeasuredSet:
     @cached_property
     def data(self) -> RunData:
         """Data as the methods read them."""
-        return open_data(self.config("before"), home=self.home)
+        return open_data(self.config("default"), home=self.home)
 
     @cached_property
     def metric(self) -> str:
         """Metric that chooses and is reported."""
-        return str(self.data.pin_settings(self.config("before")).training.metric)
+        return str(self.data.pin_settings(self.config("default")).training.metric)
 
     @cached_property
-    def linear(self) -> tuple[dict[str, float], Tensor, Tensor]:
+    def linear(self) -> tuple[dict[str, float | None], Tensor, Tensor]:
         """Metrics on test of the references, outputs of the best linear model, and targets."""
+        config = self.config("default").with_values("training", references=True)
+        answers = reference_answers(self.data, self.data.pin_settings(config), click.echo)
+        references = {name: answer.test for name, answer in answers.items()}
+
         task = self.data.task
         parts = read_parts(self.data)
-        references = {}
-        constant = constant_answer(self.data, self.metric)
-        propagated = propagation_answer(self.data, self.metric)
-        for name, reference in (("constant", constant), ("label propagation", propagated)):
-            if reference is not None and reference.test is not None:
-                references[name] = reference.test
-        methods = {"linear": linear_methods(), "trees": tree_methods()}
-        best: tuple[float | None, Tensor] = (None, torch.empty(0))
-        for kind, features in product(methods, ("features", "with_neighbors")):
-            best_of_kind: tuple[float | None, Tensor] = (None, torch.empty(0))
-            for _, outputs in fits_of_methods(task, parts, features, methods[kind]):
-                value = metric_of_outputs(task, self.metric, outputs["val"], parts["val"].targets)
-                if value is not None and is_better(self.metric, value, best_of_kind[0]):
-                    best_of_kind = value, outputs["test"]
-            test = metric_of_outputs(task, self.metric, best_of_kind[1], parts["test"].targets)
-            references[f"{kind} {features}"] = test or 0.0
-            is_best = best[0] is None or is_better(self.metric, best_of_kind[0] or 0.0, best[0])
-            if kind == "linear" and is_best:
-                best = best_of_kind
-        return references, best[1], parts["test"].targets
+
+        def score_on_val(outputs: dict[str, Tensor]) -> float:
+            value = metric_of_outputs(task, self.metric, outputs["val"], parts["val"].targets)
+            return sign_of(self.metric) * (value or 0.0)
+
+        fits = [
+            outputs
+            for features in ("features", "with_neighbors")
+            for _, outputs in fits_of_methods(task, parts, features, linear_methods())
+        ]
+        return references, max(fits, key=score_on_val)["test"], parts["test"].targets
 
     @cached_property
     def item_of_row(self) -> Tensor:
@@ -194,31 +133,22 @@ def metric_and_slopes(
     return float(value.detach()), slopes - slopes.mean()
 
 
-def outputs_of(predictions: Predictions) -> Tensor:
-    """Return predictions in the form of a network's output."""
-    values = predictions.pred if predictions.logits is None else predictions.logits
-    return torch.as_tensor(values)
+def sign_of(metric: str) -> int:
+    """Return 1 if a larger metric is better, else -1."""
+    return 1 if is_better(metric, 1.0, 0.0) else -1
 
 
-def measure(
-    measured: MeasuredSet, candidate: str, seed: int, stop_seconds: float
-) -> dict[str, Any]:
+def measure(measured: MeasuredSet, candidate: str, seed: int) -> dict[str, Any]:
     """Train a candidate and return a line of the results."""
     config = measured.config(candidate).with_seed(seed)
-    last_epoch = config.training.last_epoch
 
-    # 1. Train some epochs, and then as many as fit into the time.
+    # 1. Train it; an unfinished run is repeated.
     name = f"{candidate}-{seed}"
     unfinished = measured.home.runs / measured.card.dataset_label / config.model.name / name
     shutil.rmtree(unfinished, ignore_errors=True)
     start = time.process_time()
-    timed = min(TIMED_EPOCHS, last_epoch)
-    stopping = config.with_values("training", stop_after=timed)
-    summary = train(stopping, home=measured.home, name=name, quiet=True)
+    summary = train(config, home=measured.home, name=name, quiet=True)
     run = summary.runs[0]
-    epochs = pd.read_csv(run / "metrics.csv")
-    fitting = max(timed, int(stop_seconds / epochs["seconds"].min()))
-    summary = resume(run, home=measured.home, stop_after=min(fitting, last_epoch), quiet=True)
     seconds = time.process_time() - start
 
     # 2. Compare test with the linear model, item by item.
@@ -226,11 +156,11 @@ def measure(
     metric = measured.metric
     references, linear, targets = measured.linear
     task = measured.data.task
-    outputs = outputs_of(predict(run, home=measured.home))
-    value, slopes = metric_and_slopes(task, metric, outputs, targets)
+    predictions = predict(run, home=measured.home)
+    outputs = predictions.pred if predictions.logits is None else predictions.logits
+    value, slopes = metric_and_slopes(task, metric, torch.as_tensor(outputs), targets)
     linear_value, linear_slopes = metric_and_slopes(task, metric, linear, targets)
     by_item = sum_by_item(slopes - linear_slopes, measured.item_of_row)
-    sign = 1 if is_better(metric, 1.0, 0.0) else -1
     return {
         "set": measured.name,
         "candidate": candidate,
@@ -241,11 +171,10 @@ def measure(
         "val": result.metrics["val"][metric],
         "test": value,
         "test_error": result.standard_errors.get(metric),
-        "difference": sign * (value - linear_value),
+        "difference": sign_of(metric) * (value - linear_value),
         "difference_error": float(by_item.square().sum().sqrt()),
         "seconds": round(seconds, 1),
         "epochs": result.epochs,
-        "of": last_epoch,
         "best_epoch": result.best_epoch + 1,
         "references": references,
     }
@@ -264,13 +193,10 @@ def main() -> None:
 @main.command("run")
 @click.option("--data", type=click.Path(path_type=Path), required=True, help="Published files.")
 @click.option("--work", type=click.Path(path_type=Path), required=True, help="Home and results.")
-@click.option("--candidates", default=",".join(CANDIDATES), help="Names of candidates.")
+@click.option("--candidates", default="sage,default", help="Models, or default.")
 @click.option("--sets", default=",".join(SETS), help="Names of sets.")
 @click.option("--seeds", default="0", help="Seeds.")
-@click.option("--most", default=float(MOST_SECONDS), help="Seconds after which a run ends.")
-def run_candidates(
-    data: Path, work: Path, candidates: str, sets: str, seeds: str, most: float
-) -> None:
+def run_candidates(data: Path, work: Path, candidates: str, sets: str, seeds: str) -> None:
     """Train candidates on sets, on one thread."""
     torch.set_num_threads(1)
     home = Home(work / "home")
@@ -290,7 +216,7 @@ def run_candidates(
                 if (name, candidate, seed) in finished:
                     continue
                 try:
-                    row = measure(measured, candidate, seed, most)
+                    row = measure(measured, candidate, seed)
                 except KmipDataError as error:
                     click.echo(f"{name} {candidate}: {error}")
                     continue
@@ -306,13 +232,11 @@ def run_candidates(
 @main.command("table")
 @click.option("--work", type=click.Path(path_type=Path), required=True, help="Results.")
 def print_table(work: Path) -> None:
-    """Print the sets with the references, the settings before, and the default."""
+    """Print the sets with the references, GraphSAGE, and the default."""
     lines = (work / "runs.jsonl").read_text("utf-8").splitlines()
     rows = [json.loads(line) for line in lines]
-    click.echo(
-        f"| set | task | train | {' | '.join(REFERENCES)} | before | default | {DIFFERENCE} | s |"
-    )
-    click.echo("|---" * (len(REFERENCES) + 7) + "|")
+    click.echo(f"| set | task | train | {' | '.join(TITLES)} | sage | default | {DIFFERENCE} | s |")
+    click.echo("|---" * (len(TITLES) + 7) + "|")
     differences = []
     for name in SETS:
         of_set = [row for row in rows if row["set"] == name]
@@ -323,11 +247,11 @@ def print_table(work: Path) -> None:
         references = first["references"]
         digits = metric_digits(first)
         cells = [name, f"{first['task']}, {first['metric']}", f"{first['items']:,}"]
-        for reference in REFERENCES:
+        for reference in TITLES:
             value = references.get(reference)
             cells.append("–" if value is None else digits(value))
-        before = [row for row in of_set if row["candidate"] == "before"]
-        cells.append(mean_of_runs(before, digits) if before else "–")
+        sage = [row for row in of_set if row["candidate"] == "sage"]
+        cells.append(mean_of_runs(sage, digits) if sage else "–")
         cells.append(mean_of_runs(runs, digits))
         difference = np.mean([row["difference"] for row in runs])
         error = np.mean([row["difference_error"] for row in runs])
@@ -340,14 +264,6 @@ def print_table(work: Path) -> None:
     click.echo(f"Differences in their errors: median {median:+.2f}, {worse} below -2.")
 
 
-REFERENCES = (
-    "constant",
-    "linear features",
-    "linear with_neighbors",
-    "trees features",
-    "trees with_neighbors",
-    "label propagation",
-)
 DIFFERENCE = "default against the better linear model"
 
 
@@ -363,15 +279,12 @@ def metric_digits(row: dict[str, Any]) -> Any:
 
 
 def mean_of_runs(runs: list[dict[str, Any]], digits: Any) -> str:
-    """Return the mean on test, its error, and the epochs of runs that had no time for all."""
+    """Return the mean on test, and its error."""
     text = digits(np.mean([row["test"] for row in runs]))
     if runs[0]["test_error"] is not None:
         text += f" ± {digits(np.mean([row['test_error'] for row in runs]))}"
     if len(runs) > 1:
         text += f" ({len(runs)} seeds)"
-    stopped = [row for row in runs if row["epochs"] < min(row["of"], row["best_epoch"] + PATIENCE)]
-    if stopped:
-        text += f" (stopped after {stopped[0]['epochs']} epochs)"
     return text
 
 

@@ -179,21 +179,28 @@ def grid(_: Path) -> tuple[list[Data], dict[str, Any]]:
     return [node_graph(x, edges, price)], random_split(180)
 
 
+def mean_at(ends: Tensor, values: Any, nodes: int) -> Any:
+    """Return the mean of edge values (E,) at each node, (nodes,)."""
+    count = np.bincount(ends, minlength=nodes)
+    return np.bincount(ends, values, minlength=nodes) / np.maximum(count, 1)
+
+
 def mean_of_neighbors(values: Any, edges: Tensor) -> Any:
     """Return the mean over the sources of each node."""
-    source, target = edges.numpy()
-    count = np.bincount(target, minlength=len(values))
-    return np.bincount(target, values[source], minlength=len(values)) / np.maximum(count, 1)
+    return mean_at(edges[1], values[edges[0]], len(values))
 
 
-def node_graph(x: Any, edges: Tensor, targets: Any) -> Data:
-    """Return a graph with features and targets of nodes: numbers, or classes if they are integers."""
+def node_graph(x: Any, edges: Tensor, targets: Any, edge_attr: Any = None) -> Data:
+    """Return a graph with features, and its targets: numbers, or classes if they are integers."""
     y = torch.from_numpy(np.asarray(targets))
-    return Data(
+    graph = Data(
         x=torch.from_numpy(x).float(),
         edge_index=edges,
         y=y if y.dtype == torch.int64 else y.float(),
     )
+    if edge_attr is not None:
+        graph.edge_attr = torch.from_numpy(edge_attr).float()
+    return graph
 
 
 def yields(_: Path) -> tuple[list[Data], dict[str, Any]]:
@@ -205,7 +212,7 @@ def yields(_: Path) -> tuple[list[Data], dict[str, Any]]:
         x = random.normal([300, 4, 0], [40, 1, 1], (int(graph.max()) + 1, 3))
         mean = x.mean(0)
         y = 30_000 + 25 * (mean[0] - 300) + 900 * (mean[1] - 4) + random.normal(0, 90)
-        graphs.append(Data(x=torch.from_numpy(x).float(), edge_index=graph, y=torch.tensor([y])))
+        graphs.append(node_graph(x, graph, [y]))
     return graphs, random_split(240)
 
 
@@ -246,7 +253,7 @@ def teams(_: Path) -> tuple[list[Data], dict[str, Any]]:
     for number in range(60):
         edges = random_graph(random, 12, 2)
         x = random.normal(0, 1, (12, 4)) + np.array([0.5 * (number % 2), 0, 0, 0])
-        graphs.append(Data(x=torch.from_numpy(x).float(), edge_index=edges, y=number % 2))
+        graphs.append(node_graph(x, edges, [number % 2]))
     return graphs, random_split(60)
 
 
@@ -262,6 +269,114 @@ def scenes(_: Path) -> tuple[list[Data], dict[str, Any]]:
         score = x[:, 0] * x[:, 1] + 3 * near + random.normal(0, 0.2, len(places))
         graphs.append(node_graph(x, edges, np.digitize(score, [-0.7, 0.7])))
     return graphs, random_split(150)
+
+
+def random_arcs(random: np.random.Generator, nodes: int, degree: int) -> Tensor:
+    """Return the edges (2, E), one way, of a random graph in which each node draws its targets."""
+    pairs = random_graph(random, nodes, degree)
+    low, high = pairs.sort(dim=0)[0].numpy()
+    goes_up = random.random((nodes, nodes))[low, high] < 0.5
+    return pairs[:, torch.from_numpy(goes_up == (pairs[0].numpy() == low))]
+
+
+def connectomes(_: Path) -> tuple[list[Data], dict[str, Any]]:
+    """Generate 300 brains of two classes, which differ in the weights of their edges."""
+    random = np.random.default_rng(10)
+    graphs = []
+    for number in range(300):
+        edges = random_graph(random, 30, 3)
+        pair = edges.sort(dim=0)[0]
+        weights = random.gamma(2, 0.25, (30, 30))[pair[0], pair[1]] + 0.08 * (number % 2)
+        x = random.normal(0, 1, (30, 3))
+        graphs.append(node_graph(x, edges, [number % 2], weights[:, None]))
+    return graphs, random_split(300)
+
+
+def ledger(_: Path) -> tuple[list[Data], dict[str, Any]]:
+    """Generate 2,000 accounts, whose class depends on the amounts that they pay and receive."""
+    random = np.random.default_rng(11)
+    edges = random_arcs(random, 2_000, 4)
+    amounts = random.lognormal(3, 1, edges.shape[1])
+    paid = mean_at(edges[0], np.log(amounts), 2_000)
+    received = mean_at(edges[1], np.log(amounts), 2_000)
+    score = paid - 0.5 * received + random.normal(0, 0.2, 2_000)
+    x = random.normal(0, 1, (2_000, 4))
+    classes = (score > np.quantile(score, 0.78)).astype(np.int64)
+    return [node_graph(x, edges, classes, amounts[:, None])], random_split(2_000)
+
+
+def citing(_: Path) -> tuple[list[Data], dict[str, Any]]:
+    """Generate 1,500 papers, whose class is that of most papers that they cite."""
+    random = np.random.default_rng(12)
+    edges = random_arcs(random, 1_500, 6)
+    topic = random.integers(0, 3, 1_500)
+    cited = np.zeros((1_500, 3))
+    np.add.at(cited, edges[0].numpy(), np.eye(3)[topic[edges[1]]])
+    x = np.eye(3)[topic] + random.normal(0, 0.7, (1_500, 3))
+    return [node_graph(x, edges, cited.argmax(1))], random_split(1_500)
+
+
+def reach(_: Path) -> tuple[list[Data], dict[str, Any]]:
+    """Generate 1,500 members, whose number depends on whom they follow and who follows them."""
+    random = np.random.default_rng(13)
+    edges = random_arcs(random, 1_500, 5)
+    x = random.normal(0, 1, (1_500, 4))
+    followed = mean_at(edges[0], x[edges[1], 0], 1_500)
+    followers = mean_at(edges[1], x[edges[0], 1], 1_500)
+    y = 3 * np.abs(followed) - 2 * followers + 0.5 * x[:, 2] + random.normal(0, 0.2, 1_500)
+    return [node_graph(x, edges, y)], random_split(1_500)
+
+
+def roads(_: Path) -> tuple[list[Data], dict[str, Any]]:
+    """Generate 1,500 crossings, whose number depends on the lengths of their streets."""
+    random = np.random.default_rng(14)
+    places = random.random((1_500, 2))
+    edges = nearest_neighbors(places)
+    length = np.linalg.norm(places[edges[0]] - places[edges[1]], axis=1) * 1_000
+    x = random.normal(0, 1, (1_500, 3))
+    y = 0.1 * mean_at(edges[1], length, 1_500) + x[:, 0] + random.normal(0, 0.3, 1_500)
+    return [node_graph(x, edges, y, length[:, None])], random_split(1_500)
+
+
+def relations(_: Path) -> tuple[list[Data], dict[str, Any]]:
+    """Generate 1,200 people, whose class is the most frequent kind of their relations."""
+    random = np.random.default_rng(15)
+    edges = random_graph(random, 1_200, 3)
+    liked = random.integers(0, 4, 1_200)
+    low, high = edges.sort(dim=0)[0].numpy()
+    kind = np.where((low * 31 + high) % 10 < 6, liked[low], (low + 7 * high) % 4)
+    counts = np.zeros((1_200, 4))
+    np.add.at(counts, edges[1].numpy(), np.eye(4)[kind])
+    x = random.normal(0, 1, (1_200, 3))
+    return [node_graph(x, edges, counts.argmax(1), np.eye(4)[kind])], random_split(1_200)
+
+
+def flows(_: Path) -> tuple[list[Data], dict[str, Any]]:
+    """Generate 400 one-way networks, whose number is the mean load of their pipes."""
+    random = np.random.default_rng(16)
+    graphs = []
+    for _number in range(400):
+        nodes = int(random.integers(10, 30))
+        edges = random_arcs(random, nodes, 3)
+        x = random.normal(0, 1, (nodes, 3))
+        flow = random.gamma(2, 1, edges.shape[1])
+        y = float(np.mean(flow * (x[edges[0], 0] > 0)) + random.normal(0, 0.05))
+        graphs.append(node_graph(x, edges, [y], flow[:, None]))
+    return graphs, random_split(400)
+
+
+def replies(_: Path) -> tuple[list[Data], dict[str, Any]]:
+    """Generate 400 threads of two classes: messages with a mark are answered, or answer others."""
+    random = np.random.default_rng(17)
+    graphs = []
+    for number in range(400):
+        nodes = int(random.integers(15, 40))
+        edges = random_arcs(random, nodes, 2)
+        marks = np.bincount(edges[number % 2], minlength=nodes) > 1.5
+        marks ^= random.random(nodes) < 0.25
+        x = np.column_stack([marks, random.normal(0, 1, (nodes, 2))])
+        graphs.append(node_graph(x, edges, [number % 2]))
+    return graphs, random_split(400)
 
 
 #: Source of each set: graphs with a split, or the arguments of a build from files.
@@ -288,4 +403,12 @@ SETS: dict[str, Callable[[Path], Any]] = {
     "field": field,
     "teams": teams,
     "scenes": scenes,
+    "connectomes": connectomes,
+    "ledger": ledger,
+    "citing": citing,
+    "reach": reach,
+    "roads": roads,
+    "relations": relations,
+    "flows": flows,
+    "replies": replies,
 }

@@ -72,12 +72,8 @@ def _run_demo(home: Home, name: str) -> tuple[Json, str]:
     click.echo(
         "\nA task that needs attention: each node must return a value that one other node holds."
     )
-    targets = []
-    for nodes, graphs in ((NODES, GRAPHS), (LARGE_NODES, LARGE_GRAPHS)):
-        _show_and_run(home, f"build {TASK} --set nodes={nodes} --set graphs={graphs} --jobs 1")
-        build = find_build(TASK, {"nodes": nodes, "graphs": graphs}, home=home)
-        targets.append(build.path.name)
-    target, large = targets
+    target = _build_task(home, NODES, GRAPHS)
+    large = _build_task(home, LARGE_NODES, LARGE_GRAPHS)
 
     # 1. Train each network, and evaluate it by the distance to the answer and on larger graphs.
     by_model = {}
@@ -177,6 +173,14 @@ def _attention_seconds(n: int) -> list[float]:
         attend()
         seconds.append(time.perf_counter() - start)
     return seconds
+
+
+def _build_task(home: Home, nodes: int, graphs: int) -> str:
+    """Build the task with ``graphs`` of up to ``nodes`` nodes; return the name of the build."""
+    from kmip_data.pipelines.find_builds import find_build
+
+    _show_and_run(home, f"build {TASK} --set nodes={nodes} --set graphs={graphs} --jobs 1")
+    return find_build(TASK, {"nodes": nodes, "graphs": graphs}, home=home).path.name
 
 
 def _show_and_run(home: Home, line: str) -> str:

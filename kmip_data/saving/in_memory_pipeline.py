@@ -170,7 +170,11 @@ class InMemoryPipeline(OwnGraphsPipeline):
         notes = [*self.warnings]
         if "direction" in params.inferred.summary:
             notes.append(f"direction: {params.inferred.summary['direction']}")
-        return replace(additions, statistics={"kinds": additions.statistics["kinds"]}, notes=notes)
+        statistics = {
+            "kinds": additions.statistics["kinds"],
+            "files": {"directed": params.inferred.summary["directed"]},
+        }
+        return replace(additions, statistics=statistics, notes=notes)
 
     def splits_to_write(self, params: InferredGraphParams) -> list[OwnSplitParams]:
         """Return the user's split, one per column of its masks; by default those of ``build graphs``.

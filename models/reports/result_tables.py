@@ -167,11 +167,9 @@ def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> 
         if splits and re.sub(suffix, "", name) not in published_names:
             base_values["split"] = ", ".join(splits)
 
-    # Without a preset, atom and bond indices determine their encoders.
-    if not config.preset and result.columns == ATOM_FIELDS:
-        base_values["model.node_encoder"] = "atom"
-        if values["model.edge_encoder"] == "bond":
-            base_values["model.edge_encoder"] = "bond"
+    # Without a preset, the features determine their encoders.
+    if not config.preset:
+        base_values |= _encoders_of_features(config, result)
 
     # Compare, except keys that exist only because the kind of their section differs.
     for key in {**base_values, **values}:
@@ -183,6 +181,16 @@ def _changed_settings(config: RunConfig, base: RunConfig, result: RunResult) -> 
             continue
         if value != base_value and is_compared(key):
             yield f"{key}={_format_setting(value)} instead of {_format_setting(base_value)}"
+
+
+def _encoders_of_features(config: RunConfig, result: RunResult) -> dict[str, str]:
+    """Return the encoders that the features of nodes and edges determine."""
+    encoders = {}
+    if result.columns == ATOM_FIELDS:
+        encoders["model.node_encoder"] = "atom"
+    if config.model.edge_encoder in {"bond", "linear"}:
+        encoders["model.edge_encoder"] = config.model.edge_encoder
+    return encoders
 
 
 def _format_setting(value: object) -> str:

@@ -13,9 +13,6 @@ from kmip_data.models.config import ModelConfig
 from kmip_data.models.training.config.adapt_preset import level_of_column, molecule_encoders
 from kmip_data.models.training.config.run_config import DataScale
 
-#: GraphSAGE keeps a node apart from the mean of its neighbours, as the linear models do that it must
-#: exceed.
-OWN_MODEL = "sage"
 #: Settings of any network. The head keeps the length of its rows, on which a number may depend.
 OWN_SETTINGS = (
     "model.layers=2",
@@ -33,6 +30,16 @@ OWN_SETTINGS = (
 def is_own_data(card: Card) -> bool:
     """True if a build has the user's own data, false for published datasets and cities."""
     return card.manifest not in dataset_names() or bool(load_manifest(card.manifest).recipe)
+
+
+def own_model(card: Card) -> str:
+    """Return the default network: GraphSAGE, which keeps a node apart from the mean of its neighbours.
+
+    Where edges have features, or one without a reverse, it reads them and both directions.
+    """
+    has_edge_features = "edge_attr" in card.schema_.attributes
+    is_one_way = card.statistics.get("files", {}).get("directed", "").startswith("yes")
+    return "dir-sage" if has_edge_features or is_one_way else "sage"
 
 
 def has_own_defaults(card: Card | None) -> bool:

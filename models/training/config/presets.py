@@ -19,9 +19,9 @@ from kmip_data.models.positional_encodings import find_positional_encoding
 from kmip_data.models.training.config.adapt_preset import fit_to_columns
 from kmip_data.models.training.config.overrides import apply_overrides, config_from_mapping
 from kmip_data.models.training.config.own_defaults import (
-    OWN_MODEL,
     default_settings,
     has_own_defaults,
+    own_model,
 )
 from kmip_data.models.training.config.run_config import RunConfig, without_none
 from kmip_data.pipelines.find_builds import find_build, shipped_schema
@@ -421,7 +421,10 @@ def config_for_data(
     if owner is not None:
         config = _preset_config(owner, model or BASE_MODEL, variant, dataset)
         return config.with_values("data", **changes)
-    model = model or (OWN_MODEL if has_own_defaults(card) else BASE_MODEL)
+    if model is None:
+        model = BASE_MODEL
+        if card is not None and has_own_defaults(card):
+            model = own_model(card)
     if model not in known_models():
         step = "choose one of these, or load the plugin with a model of your own"
         raise unknown_name_error("model", model, list(known_models()), command=step)

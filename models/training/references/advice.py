@@ -7,21 +7,20 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from kmip_data.builds.home import Build, list_builds
+from kmip_data.builds.home import Build
 from kmip_data.errors import KmipDataError
 from kmip_data.models.training.config.overrides import apply_overrides, read_config
 from kmip_data.models.training.config.own_defaults import (
     default_settings,
     has_own_defaults,
+    own_model,
     own_scale,
 )
 from kmip_data.models.training.config.run_config import RunConfig
-from kmip_data.models.training.run.find_runs import command_of_own_build, raw_folder_of_build
 from kmip_data.models.training.run.result import RunResult
 from kmip_data.models.training.run.run_folder import (
     CONFIG_NAME,
     config_command,
-    home_of_run,
     run_option_text,
 )
 
@@ -33,8 +32,8 @@ LATE_EPOCHS = 0.9  #: share of the epochs after which a best epoch is late
 def line_to_try(runs: Sequence[Path], results: Sequence[RunResult], build: Build | None) -> str:
     """Return a line of commands that train what no run of this network on these data has tried; or nothing.
 
-    They read more of the edges, or train with the default settings, with a lower rate or for longer,
-    with the same seeds and folds. ``build`` is the one that the runs were trained on, if it exists.
+    They train the default network, or with the default settings, with a lower rate or for longer, with
+    the same seeds and folds. ``build`` is the one that the runs were trained on, if it exists.
     """
     first = results[0]
     run = runs[0]
@@ -52,14 +51,12 @@ def line_to_try(runs: Sequence[Path], results: Sequence[RunResult], build: Build
     commands = []
     if build is not None and has_own_defaults(build.card):
         defaults += default_settings(build.card, config.model)
-        has_features = "edge_attr" in build.card.schema_.attributes
-        is_tried = (run.parents[1] / "gine").exists()
-        if has_features and not (config.model.reads_edges or is_tried):
+        model = own_model(build.card)
+        if model != first.model and not (run.parents[1] / model).exists():
             commands.append(
                 f"kmip-data train {shlex.quote(first.dataset)}"
-                f" --model gine{options}{run_option_text(run)}"
+                f" --model {model}{options}{run_option_text(run)}"
             )
-        commands += _lines_that_add_reverse_edges(run, build)
     longer = []
     if first.best_epoch + 1 >= LATE_EPOCHS * first.epochs:
         longer = _untried_settings(run, [f"training.epochs={2 * config.training.epochs}"])
@@ -71,19 +68,6 @@ def line_to_try(runs: Sequence[Path], results: Sequence[RunResult], build: Build
         if words:
             commands.append(f"{config_command(run)} {shlex.join(words)}{options}")
     return f"\nTry: {'; or '.join(commands)}" if commands else ""
-
-
-def _lines_that_add_reverse_edges(run: Path, build: Build) -> list[str]:
-    """Return the command that builds data of one-way edges with their reverse, unless it was run."""
-    card = build.card
-    home = home_of_run(run)
-    name = f"{card.dataset}-undirected"
-    archive = raw_folder_of_build(build, home)
-    is_one_way = card.statistics.get("files", {}).get("directed", "").startswith("yes")
-    if not is_one_way or archive == "FILE" or list_builds(home, name):
-        return []
-    command = command_of_own_build(name, {**card.parameters, "undirected": True}, archive)
-    return [f"{command}{run_option_text(run)}"]
 
 
 def _settings_to_try(run: Path, config: RunConfig, defaults: Sequence[str]) -> list[str]:

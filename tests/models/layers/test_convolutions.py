@@ -11,13 +11,14 @@ import torch
 from support.cases import check_each
 from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
-from torch_geometric.nn import SAGEConv
+from torch_geometric.nn import DirGNNConv, SAGEConv
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from kmip_data.models.components import LayerInfo, NoComponent
 from kmip_data.models.config import MESSAGE_PASSING
 from kmip_data.models.layers.batch import read_batch
 from kmip_data.models.layers.convolutions import GINE, SAGE
+from kmip_data.models.layers.directed_sage import DirectedSAGE
 from kmip_data.models.layers.message_passing import ConvolutionComponent, MessagePassingComponent
 
 D, K, P = 5, 3, 0.3
@@ -128,3 +129,15 @@ def test_graphsage_equals_pyg() -> None:
         torch.testing.assert_close(ours, gradients, atol=1e-9, rtol=0)
 
     check_each(check_case, (False, True))
+
+
+def test_directed_graphsage_equals_pyg_without_edge_features() -> None:
+    layer = DirectedSAGE(D, stack="none").double()
+    other = DirGNNConv(SAGEConv(D, D, bias=False), alpha=0.5).double()
+    other.conv_in.lin_l.weight.data.copy_(2 * layer.lin_in.weight)
+    other.conv_out.lin_l.weight.data.copy_(2 * layer.lin_out.weight)
+    other.lin.load_state_dict(layer.lin_root.state_dict())
+    index = torch.randint(0, 9, (2, 40), generator=torch.Generator().manual_seed(0))
+    x = torch.randn(12, D, dtype=torch.float64)
+    out = layer(x, None, read_batch(Data(x=x, edge_index=index)))[0]
+    torch.testing.assert_close(out, other(x, index), atol=1e-9, rtol=0)

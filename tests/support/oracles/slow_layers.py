@@ -60,6 +60,20 @@ def slow_sage(weights: Weights, x: Tensor, edge_index: Tensor, *, self_loops: bo
     return linear(weights, "lin", mean) + linear(weights, "lin_root", x)
 
 
+def slow_dir_sage(weights: Weights, x: Tensor, e: Tensor, edge_index: Tensor) -> Tensor:
+    """GraphSAGE by matrices of nodes: means of sources and targets, each with those of their edges."""
+    from_source, from_target = incidence(x, edge_index)
+    out = linear(weights, "lin_root", x)
+    for direction, ends, others in (
+        ("in", from_target, from_source),
+        ("out", from_source, from_target),
+    ):
+        mean = ends.T / ends.sum(0)[:, None].clamp_min(1)
+        out = out + linear(weights, f"lin_{direction}", mean @ others @ x)
+        out = out + linear(weights, f"lin_edge_{direction}", mean @ e)
+    return out
+
+
 def slow_gat(weights: Weights, x: Tensor, edge_index: Tensor) -> Tensor:
     """One head of GAT by matrices of nodes: every node is its own source exactly once."""
     h, times = linear(weights, "lin", x), sources(x, edge_index)
@@ -125,6 +139,7 @@ MESSAGE_PASSING: dict[str, Callable[[Neighborhood], Tensor]] = {
     "sage": lambda graph: slow_sage(
         graph.weights, graph.x, graph.edge_index, self_loops=graph.config.self_loops
     ),
+    "dir-sage": lambda graph: slow_dir_sage(graph.weights, graph.x, graph.e, graph.edge_index),
     "gat": lambda graph: slow_gat(graph.weights, graph.x, graph.edge_index),
     "gine": lambda graph: slow_gine(*graph),
     "mlp": lambda graph: linear(graph.weights, "lin", graph.x),

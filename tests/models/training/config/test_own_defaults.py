@@ -14,7 +14,7 @@ from kmip_data.builds.home import Home
 from kmip_data.errors import UsageError
 from kmip_data.models.reports.result_tables import read_finished_runs
 from kmip_data.models.training.config.overrides import apply_overrides
-from kmip_data.models.training.config.own_defaults import OWN_MODEL, OWN_SETTINGS
+from kmip_data.models.training.config.own_defaults import OWN_SETTINGS
 from kmip_data.models.training.config.presets import config_for_data, load_preset
 from kmip_data.models.training.config.run_config import RunConfig
 from kmip_data.models.training.run.train import train
@@ -29,15 +29,17 @@ def builds(tmp_path_factory):
     }
 
 
-@pytest.mark.parametrize("level", ["node", "graph"])
-def test_own_data_are_trained_with_the_default_network_and_settings(builds, level, tmp_path: Path):
+@pytest.mark.parametrize(("level", "model"), [("node", "sage"), ("graph", "dir-sage")])
+def test_own_data_are_trained_with_the_default_network_and_settings(
+    builds, level, model, tmp_path: Path
+):
     config = config_for_data(str(builds[level].path))
     for setting in OWN_SETTINGS:
         assert apply_overrides(config, setting) == config, setting
-    assert (config.model.name, config.preset) == (OWN_MODEL, "")
+    assert (config.model.name, config.preset) == (model, "")
     config = config.with_values("training", epochs=1, references=False)
     (result,) = train(config, home=Home(tmp_path), name="a", quiet=True).results
-    assert result.model == OWN_MODEL
+    assert result.model == model
 
     # The defaults are no changes in a report.
     (run,), _ = read_finished_runs(Home(tmp_path).run_folders())
@@ -68,6 +70,26 @@ def test_features_of_edges_are_read_by_a_network_that_can(tmp_path):
         for model in ("gcn", "gine", "gps-none")
     }
     assert encoders == {"gcn": "dummy", "gine": "linear", "gps-none": "linear"}
+
+
+@pytest.mark.parametrize(
+    ("both_ways", "features", "model"),
+    [(True, 0, "sage"), (False, 0, "dir-sage"), (True, 2, "dir-sage")],
+)
+def test_the_default_network_reads_features_and_directions_of_edges(
+    tmp_path, both_ways, features, model
+):
+    start = torch.arange(6)
+    edges = torch.stack([start, (start + 1) % 6])
+    if both_ways:
+        edges = torch.cat([edges, edges.flip(0)], dim=1)
+    graph = Data(x=torch.rand(6, 2), edge_index=edges, y=torch.rand(6))
+    if features:
+        graph.edge_attr = torch.rand(edges.shape[1], features)
+    folder = str(kmip_data.save([graph], tmp_path / "own", split={"train": range(6)}).path)
+    config = config_for_data(folder)
+    assert config.model.name == model
+    assert config.model.edge_encoder == ("linear" if features else "dummy")
 
 
 def test_classes_are_unweighted_where_the_metric_is_accuracy(builds, tmp_path):
