@@ -1,4 +1,4 @@
-"""``kmip-data list``: list builds, runs and disk usage, or all datasets."""
+"""``kmip-data list``: list builds and disk usage, or all datasets."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from kmip_data.cli.shared.options import home_option, json_option
 from kmip_data.cli.shared.output import Json, build_as_json, format_table, print_result
 from kmip_data.cli.shared.printed_tables import builds_table
 from kmip_data.errors import Command
-from kmip_data.text import count_with_noun, human_bytes, timestamp
+from kmip_data.text import count_with_noun, human_bytes
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Home
 
 
 _OWN_DATA_TITLE = "Your own files"
-MAX_RUNS = 10  #: newest runs that are shown
+MAX_FOLDERS = 12  #: largest folders that are shown
 
 
 @click.command(cls=ClickCommand)
@@ -30,12 +30,12 @@ MAX_RUNS = 10  #: newest runs that are shown
 @home_option
 @json_option
 def command(all_datasets: bool, home: Home) -> None:
-    """List your builds and runs with sizes and dates; with --all, list all datasets instead.
+    """List your builds and runs with their sizes; with --all, list all datasets instead.
 
     If several builds share a name, the list shows the counts and parameters in which they differ.
     `info NAME` shows all of them. A build that was stopped is listed with its finished shards; the
-    same `build` command resumes it. The last table lists raw files and caches. `kmip-data remove
-    FOLDER` frees space.
+    same `build` command resumes it. The last table lists the largest runs, raw files and caches.
+    `kmip-data remove FOLDER` frees space.
     """
     from kmip_data.builds.home import list_builds
     from kmip_data.format.card import CARD_NAME
@@ -47,14 +47,12 @@ def command(all_datasets: bool, home: Home) -> None:
     cards = sorted(home.built.glob(f"*/{CARD_NAME}"))
     unreadable = [card.parent for card in cards if card.parent not in readable]
     unfinished = unfinished_builds(home)
-    runs = _run_facts(home)
     sizes = _folder_sizes(home)
     total = sum(size for _, _, size in sizes)
     free = shutil.disk_usage(home.nearest_existing_folder).free
     result: Json = {
         "home": home.path,
         "builds": list(map(build_as_json, builds)),
-        "runs": runs,
         "unreadable": unreadable,
         "unfinished": list(map(asdict, unfinished)),
         "bytes": total,
@@ -77,22 +75,18 @@ def command(all_datasets: bool, home: Home) -> None:
         if entry.shards is not None:
             shards = f"{entry.finished} of {count_with_noun(entry.shards, 'shard')}"
         text.append(f"unfinished: {entry.path} has {shards}")
-    if runs:
+    if home.run_folders():
         steps.append(Command("kmip-data runs"))
-        rows = [
-            [run["run"], human_bytes(run["bytes"]), run["begun"][:10]] for run in runs[:MAX_RUNS]
-        ]
-        text.append(f"\nRuns, the newest first\n{format_table(['run', 'disk', 'begun'], rows)}")
-        if len(runs) > MAX_RUNS:
-            text.append(f"{count_with_noun(len(runs) - MAX_RUNS, 'run')} more")
     text.append(f"\n{home.path}: {human_bytes(total)}, and {human_bytes(free)} free on its disk")
-    other_folders = [
+    rows = [
         [name, kind, human_bytes(size)]
         for name, kind, size in sizes
-        if not name.startswith(("built/", "runs/"))
+        if not name.startswith("built/")
     ]
-    if other_folders:
-        text.append(format_table(["folder", "what", "disk"], other_folders))
+    if rows:
+        text.append(format_table(["folder", "what", "disk"], rows[:MAX_FOLDERS]))
+    if len(rows) > MAX_FOLDERS:
+        text.append(f"{len(rows) - MAX_FOLDERS} smaller")
 
     # 3. With --all, list the datasets instead.
     if all_datasets:
@@ -100,19 +94,6 @@ def command(all_datasets: bool, home: Home) -> None:
         text = [lines]
         steps = [Command("kmip-data info NAME"), Command("kmip-data list")]
     print_result(result, *text, "", steps=steps)
-
-
-def _run_facts(home: Home) -> list[Json]:
-    """Return name, size and start time of each run, newest first."""
-    from kmip_data.cli.shared.removable_folders import folder_bytes
-
-    configs = home.runs.glob("*/*/*/config.toml")
-    begun = [(config.stat().st_mtime, config.parent) for config in configs]
-    runs = []
-    for seconds, folder in sorted(begun, reverse=True):
-        name = folder.relative_to(home.runs).as_posix()
-        runs.append({"run": name, "bytes": folder_bytes(folder), "begun": timestamp(seconds)})
-    return runs
 
 
 def _datasets_as_json_and_text() -> tuple[list[dict[str, object]], str]:

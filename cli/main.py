@@ -44,7 +44,7 @@ COMPLETION_VARIABLE = "_KMIP_DATA_COMPLETE"
 #: Command -> one sentence for the list of commands.
 COMMANDS = {
     "demo": "Show offline, in about a minute on two cores, what k-MIP attention is for.",
-    "list": "List your builds and runs with sizes and dates; with --all, list all datasets instead.",
+    "list": "List your builds and runs with their sizes; with --all, list all datasets instead.",
     "info": "Show a dataset, a build or a preset: sources, license, counts, parameters.",
     "fetch": "Download and verify the raw files of a dataset.",
     "build": "Build a published dataset, or a dataset from your own files.",

@@ -25,7 +25,7 @@ from kmip_data.errors import CheckFailed, Command, Step, UsageError
 from kmip_data.text import count_with_noun, one_line
 
 if TYPE_CHECKING:
-    from kmip_data.builds.home import Home
+    from kmip_data.builds.home import Build, Home
 
 
 @click.command(cls=DatasetCommand)
@@ -60,15 +60,13 @@ def command(
     from kmip_data.format.card import read_card
     from kmip_data.models.training.run.run_folder import RESULT_NAME
 
-    runs = home.matching_runs(name)
-    folder = path_or_none(name)
-    if runs:
-        folder = runs[0] if len(runs) == 1 else None
     # A run may lack its configuration, which is restored.
+    folder = path_or_none(name)
+    source: Build | Path
     if folder is not None and (folder / RESULT_NAME).is_file():
-        _verify_run(folder, repair=repair)
-        return
-    source = find_build_or_run(name, home, parameters, sample=sample)
+        source = folder
+    else:
+        source = find_build_or_run(name, home, parameters, sample=sample)
     if isinstance(source, Path):
         _verify_run(source, repair=repair)
         return

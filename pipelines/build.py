@@ -195,7 +195,7 @@ def _matching_build(
     options: ExecutionOptions,
 ) -> Build | None:
     """Return the finished build with these parameters; ``None`` if there is none or it is outdated."""
-    requested = params.model_dump(mode="json")
+    requested = params.requested()
     name = pipeline.manifest.name
     if options.output is None:
         build = newest_match(list_builds(home, name), requested, sample=sample)
@@ -206,7 +206,7 @@ def _matching_build(
             return None
         build = Build(folder, card)
         is_same_dataset = card.dataset == name and card.sample == sample
-        if not is_same_dataset or not requested.items() <= card.parameters.items():
+        if not is_same_dataset or not card.has_parameters(requested):
             raise occupied_error(
                 folder,
                 f"{name} with {requested}",

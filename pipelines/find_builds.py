@@ -153,7 +153,7 @@ def parameter_names(name: str) -> tuple[set[str], set[str]]:
 
 
 def parameters_with_defaults(name: str, parameters: Mapping[str, object]) -> dict[str, object]:
-    """Return the card's form of all parameters of a dataset, validated and with defaults.
+    """Return all parameters of a dataset as a card records them, validated and with defaults.
 
     Raises ``UsageError`` if a name is unknown (suggesting the nearest) or a value is out of range.
     """
@@ -161,7 +161,7 @@ def parameters_with_defaults(name: str, parameters: Mapping[str, object]) -> dic
     from kmip_data.pipelines.parameters import check_params
 
     pipeline = load_pipeline(load_manifest(name))
-    return check_params(pipeline.Params, parameters, name).model_dump(mode="json")
+    return check_params(pipeline.Params, parameters, name).requested()
 
 
 def shipped_schema(name: str, parameters: Mapping[str, object]) -> Schema:

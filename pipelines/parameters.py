@@ -25,9 +25,13 @@ from kmip_data.text import PARAMETER_OPTIONS, count_with_noun, is_likely_typo, n
 class BuildParams(StrictModel):
     """Parameters that change records. Their descriptions are the help of the command line.
 
-    The build key includes all of them. Adding a parameter therefore changes the key of every build
-    of the dataset, and existing builds are no longer found.
+    The build key includes all of them, except the defaults of ``added_later``: a new parameter listed
+    there keeps the keys of existing builds.
     """
+
+    added_later: ClassVar[frozenset[str]] = (
+        frozenset()
+    )  #: parameters that earlier builds did not have
 
     limit: int | None = Field(
         default=None,
@@ -41,6 +45,15 @@ class BuildParams(StrictModel):
         """Accept a single string for a tuple of strings: ``label="cancer"`` is ``("cancer",)``."""
         is_tuple = get_origin(cls.model_fields[field.field_name or ""].annotation) is tuple
         return (value,) if is_tuple and isinstance(value, str) else value
+
+    def identity(self) -> dict[str, object]:
+        """Return the parameters in the build key and on the card."""
+        changed = self.model_dump(exclude_defaults=True)
+        return self.model_dump(mode="json", exclude={*self.added_later} - changed.keys())
+
+    def requested(self) -> dict[str, object]:
+        """Return the values to find on a card, where ``None`` stands for an absent parameter."""
+        return {**dict.fromkeys(self.added_later), **self.identity()}
 
     def positions_to_build(self, total: int) -> Sequence[int]:
         """Return the positions of the records to build, in source order."""

@@ -157,25 +157,9 @@ def _other_builds(build: Build) -> list[Build]:
 
 
 def _note_on_other_builds(build: Build) -> str:
-    """Return a line about the other builds of this name, and the one that it selects; may be empty."""
-    from kmip_data.builds.home import matching_builds
-
-    if not (others := _other_builds(build)):
-        return ""
-    card = build.card
-    dataset = card.dataset
-    matches = matching_builds([build, *others], {})
-    selected = "this one" if matches[:1] == [build] else "not this one"
-    names = []
-    for other in others:
-        has_same_files = _file_digests(other.card) == _file_digests(card)
-        names.append(other.path.name if has_same_files else f"{other.path.name} (from other files)")
-    return f"{', '.join(names)}; the name {dataset} means the newest build, {selected}"
-
-
-def _file_digests(card: Card) -> set[str]:
-    """Return the digests of the user's files, without the description that ``--like`` adds."""
-    return {receipt.sha256 for receipt in card.receipts} or {card.content_digest}
+    """Return a line about the other builds of this name; empty if there are none."""
+    names = ", ".join(other.path.name for other in _other_builds(build))
+    return names and f"{names}; the name {build.card.dataset} means the newest build"
 
 
 def _selecting_words(build: Build, parameters: DatasetParameters) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kmip_data.errors import (
-    MAX_LISTED_NAMES,
     Command,
     Setting,
     Step,
     UsageError,
-    error_with_correction,
     unknown_name_error,
 )
 from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, nearest_names
@@ -54,6 +52,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
     def __init__(self, *kinds: str) -> None:
         self.kinds = kinds
         self.name = " or ".join(kinds)
+        self.noun = _TYPE_NOUNS.get(self.name, self.name)  #: in errors
         #: True if a dataset or a build may be named
         self.accepts_data = not {"dataset", "build"}.isdisjoint(kinds)
 
@@ -77,8 +76,6 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             from kmip_data.plugins import import_installed_plugins
 
             import_installed_plugins(name)
-        if self.kinds == ("build",):
-            _refuse_preset_or_run(name, home, ctx)
         if name in self._published_names() or self._exists(name, home):
             if path_or_none(name) is None and Path(name, _REQUIRED_FILES["build"]).is_file():
                 print_status(f"{name} is taken as a name; the folder is ./{name}")
@@ -86,11 +83,14 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         if "build" in self.kinds and os.sep not in name:
             refuse_unreadable_cards(name, home)
 
-        runs = []
-        if "run" in self.kinds:
-            runs = [folder.relative_to(home.runs).as_posix() for folder in home.run_folders()]
-        error = self._other_kind_error(name, runs, home, params)
-        raise error or self._unknown_name_error(name, runs, home)
+        runs = [folder.relative_to(home.runs).as_posix() for folder in home.run_folders()]
+        command = "" if ctx is None else str(ctx.info_name)
+        for noun, steps, meant in self._other_kinds(name, runs, home, params, command):
+            error = UsageError(f"{name} is {noun}; this command takes a {self.noun}.", steps=steps)
+            if meant:
+                error.correction = (name, meant)
+            raise error
+        raise self._unknown_name_error(name, runs, home)
 
     def _published_names(self) -> set[str]:
         """Return the names of these kinds that are shipped."""
@@ -107,93 +107,107 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         return names
 
     def _exists(self, name: str, home: Home) -> bool:
-        """True if a plan's file, a build or its dataset, a sweep or a run has this name."""
-        from kmip_data.builds.home import build_of_folder, is_dataset, path_or_none
+        """True if a plan's file, a build or its dataset, a sweep or a run has this name.
+
+        Raises the error of a build that is unfinished or has a damaged card.
+        """
+        from kmip_data.builds.home import is_dataset, path_or_none
         from kmip_data.files.folder_marker import read_marker
+        from kmip_data.format.card import read_card
 
         path = path_or_none(name)
         if "sweep" in self.kinds and name.endswith(".toml"):
             return True
         if "build" in self.kinds and path is None and is_dataset(name, home):
             return True
-        if "build" in self.kinds and path is not None and not path.is_file():
-            try:
-                build_of_folder(path)
+        if "build" in self.kinds and path is not None:
+            marker = read_marker(path) or [""]
+            has_card = os.path.lexists(path / _REQUIRED_FILES["build"])
+            if has_card or marker[0].startswith("build "):
+                read_card(path)
                 return True
-            except UsageError:
-                # Report a broken build, but let the folder of a run pass.
-                lines = read_marker(path)
-                if len(self.kinds) == 1 or (lines and lines[0].strip().startswith("build ")):
-                    raise
-        if "run" in self.kinds:
-            # `find_run` refuses a run that lost its configuration, which `verify` restores, and the
-            # end of a path that several runs share.
-            files = ("config.toml", "result.json")
-            if path is not None and any((path / file).is_file() for file in files):
+        if "run" not in self.kinds:
+            return False
+        if path is not None and _has_run(path):
+            return True
+        suffix = ""
+        if "sweep" in self.kinds:
+            suffix = RUN_NAME_SUFFIXES
+            is_sweep = os.sep not in name and (home.path / "sweeps" / name).is_dir()
+            if is_sweep or home.runs_below(name):
                 return True
-            suffix = ""
-            if "sweep" in self.kinds:
-                suffix = RUN_NAME_SUFFIXES
-                if os.sep not in name and (home.path / "sweeps" / name).is_dir():
-                    return True
-                if home.runs_below(name):
-                    return True
-            return bool(home.matching_runs(name, suffix=suffix))
-        return False
+        return bool(home.matching_runs(name, suffix=suffix))
 
-    def _other_kind_error(
-        self, name: str, runs: Sequence[str], home: Home, params: Mapping[str, Any]
-    ) -> UsageError | None:
-        """Return the error for a name of something that this argument does not take, if it is one.
+    def _other_kinds(
+        self,
+        name: str,
+        runs: Sequence[str],
+        home: Home,
+        params: Mapping[str, Any],
+        command: str,
+    ) -> Iterator[tuple[str, Step | Sequence[Step], str | Setting]]:
+        """Yield what ``name`` is, the steps that lead on, and the word to type instead, or ``""``.
 
-        ``runs`` are the names of all runs. ``params`` were typed before the name, such as the run of a
-        prediction, or the models of a sweep.
+        ``runs`` are the names of all runs. ``params`` of the ``command`` were typed before the name,
+        such as the run of a prediction, or the models of a sweep.
         """
-        from kmip_data.builds.home import list_builds, rebuild_command
+        from kmip_data.builds.home import is_dataset, list_builds, rebuild_command
         from kmip_data.manifest import dataset_names
         from kmip_data.strict_model import shipped_names
 
         path = Path(name).expanduser()
+        models = shipped_names("models")
+        dataset, _, model = name.partition("/")
         builds = list_builds(home, name)
-        is_dataset = bool(name in dataset_names() or builds)
+        is_data = name in dataset_names() or builds
+
+        # 1. A word of another option.
         if name == "pyg" and self.accepts_data:
-            return UsageError(
-                "pyg is no dataset: it builds one from a dataset class.",
-                steps=Command("kmip-data build pyg --set class=MODULE:CLASS --name NAME"),
-            )
-        if self.kinds == ("sweep",) and name in shipped_names("models"):
+            command_line = "kmip-data build pyg --set class=MODULE:CLASS --name NAME"
+            yield "a recipe for dataset classes", Command(command_line), ""
+        if self.kinds == ("sweep",) and name in models:
             meant = Setting(model=",".join(filter(None, [params.get("model"), name])))
-            return error_with_correction(f"{name!r} is a model, not a sweep.", name, meant, meant)
-        if self.kinds == ("sweep",) and is_dataset:
+            yield "a model", meant, meant
+        if self.kinds == ("sweep",) and is_data:
             meant = Setting(dataset=name)
-            return error_with_correction(f"{name!r} is a dataset, not a sweep.", name, meant, meant)
+            yield "a dataset", meant, meant
         if self.kinds == ("dataset",) and builds:
-            return UsageError(
-                f"{name!r} is a dataset of your own.", steps=rebuild_command(builds[0])
-            )
-        if self.accepts_data and (path.is_file() or _has_data_files(path)):
-            return _file_instead_of_name_error(name, home, params.get("run"))
+            yield "a dataset of your own", rebuild_command(builds[0]), ""
+
+        # 2. A preset or a run instead of a build.
+        if self.kinds == ("build",) and model in models and is_dataset(dataset, home):
+            steps: list[Step] = [Command("kmip-data train {} --model", dataset, model)]
+            if dataset in dataset_names():
+                steps += ["on other data", Command("kmip-data train NAME --preset", name)]
+            yield "a dataset and a model", steps, ""
+        if self.kinds == ("build",) and (_has_run(path) or name in runs):
+            run_commands = {
+                "train": Command("kmip-data train --resume", name),
+                "preview": Command("kmip-data explore", name),
+            }
+            yield "a run", run_commands.get(command, Command("kmip-data evaluate", name)), ""
+
+        # 3. A file or folder.
+        if self.accepts_data and path.is_file():
+            yield "a file", _steps_for_file(name, home, params.get("run")), ""
+        if self.accepts_data and _has_data_files(path):
+            yield "a folder with data", _steps_for_file(name, home, params.get("run")), ""
         if path.is_dir() and os.sep in name:
             files = [_REQUIRED_FILES[kind] for kind in self.kinds if kind in _REQUIRED_FILES]
-            return UsageError(
-                f"The folder {name} is no {' or '.join(self.kinds)}: it has no {' and no '.join(files)}.",
-                steps=_LIST_COMMANDS["build"],
-            )
+            yield f"a folder without {' and '.join(files)}", _LIST_COMMANDS["build"], ""
         shards = [] if os.sep in name else home.built.glob(f"{glob.escape(name)}-*/shards")
         card_name = _REQUIRED_FILES["build"]
         if "build" in self.kinds and any(not (path.parent / card_name).exists() for path in shards):
-            return UsageError(
-                f"{name} has no finished build: its build command was stopped.",
-                steps=f"type the command that built {name!r} again: it says why",
-            )
-        if matches := [run for run in runs if run.startswith(f"{name}/")]:
-            return _run_expected_error(name, matches, home)
-        if self.kinds == ("run",) and is_dataset:
-            return UsageError(
-                f"{name} is a dataset without a run; this command takes a run.",
-                steps=Command("kmip-data train", name),
-            )
-        return None
+            yield "an unfinished build", f"build {name!r} again: the command says what is wrong", ""
+
+        # 4. A dataset instead of a run.
+        matches = [run for run in runs if run.startswith(f"{name}/")]
+        if "run" in self.kinds and matches:
+            newest = max(matches, key=lambda run: (home.runs / run / "config.toml").stat().st_mtime)
+            noun = "a dataset and a model" if "/" in name else "a dataset"
+            yield noun, f"its newest run is {newest!r}", newest
+        if self.kinds == ("run",) and is_data:
+            yield "a dataset without a run", Command("kmip-data train", name), ""
 
     def _unknown_name_error(self, name: str, runs: Sequence[str], home: Home) -> UsageError:
         """Return the error for a name that nothing has, with similar names or the user's names."""
@@ -203,7 +217,9 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
 
         if any(Path(name, file).is_file() for file in _REQUIRED_FILES.values()):
             return path_instead_of_name_error(name)
-        names = self._published_names().union(runs)
+        names = self._published_names()
+        if "run" in self.kinds:
+            names.update(runs)
         if "build" in self.kinds:
             names.update(build.card.dataset for build in list_builds(home))
         if "sweep" in self.kinds and "run" in self.kinds:
@@ -216,7 +232,7 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
             listed = nearest_names(name, known)
         kind = "run" if "run" in self.kinds else self.kinds[-1]
         return unknown_name_error(
-            _TYPE_NOUNS.get(self.name, self.name),
+            self.noun,
             name,
             known,
             command=_LIST_COMMANDS[kind],
@@ -224,42 +240,9 @@ class NameType(click.ParamType):  # type: ignore[type-arg]  # no generic class b
         )
 
 
-def _refuse_preset_or_run(name: str, home: Home, ctx: click.Context | None) -> None:
-    """Refuse DATASET/MODEL, and a run, in the place of a build."""
-    from kmip_data.builds.home import is_dataset
-    from kmip_data.manifest import dataset_names
-    from kmip_data.strict_model import shipped_names
-
-    path = Path(name).expanduser()
-    dataset, slash, model = name.partition("/")
-    if not slash:
-        return
-    if model in shipped_names("models") and not path.exists() and is_dataset(dataset, home):
-        steps: list[Step] = [Command("kmip-data train {} --model", dataset, model)]
-        if dataset in dataset_names():
-            steps += ["on other data", Command("kmip-data train NAME --preset", name)]
-        raise UsageError(f"{name} is a dataset and a model, not a dataset alone.", steps=steps)
-
-    if any((folder / "config.toml").is_file() for folder in (path, home.runs / name)):
-        command = Command("kmip-data evaluate", name)
-        if ctx is not None and ctx.info_name == "train":
-            command = Command("kmip-data train --resume", name)
-        elif ctx is not None and ctx.info_name == "preview":
-            command = Command("kmip-data explore", name)
-        raise UsageError(f"{name} is a run, not a dataset or a build.", steps=command)
-
-
-def _run_expected_error(name: str, runs: Sequence[str], home: Home) -> UsageError:
-    """Return the error for a dataset, or a dataset and a model, that has several ``runs``."""
-    newest = max(runs, key=lambda run: (home.runs / run / "config.toml").stat().st_mtime)
-    noun = "a dataset and a model" if "/" in name else "a dataset"
-    return error_with_correction(
-        f"{name} is {noun}; this command takes a run.",
-        name,
-        newest,
-        f"its newest run is {newest!r}",
-        expected=f"one of {', '.join(runs[:MAX_LISTED_NAMES])}" if len(runs) > 1 else None,
-    )
+def _has_run(folder: Path) -> bool:
+    """True for the folder of a run, also of one whose configuration ``verify`` has to restore."""
+    return any((folder / file).is_file() for file in ("config.toml", "result.json"))
 
 
 def find_selected_build(
@@ -275,17 +258,14 @@ def find_build_or_run(
     name: str, home: Home, parameters: DatasetParameters, *, sample: bool
 ) -> Build | Path:
     """Return the selected build, or the folder of the run if no build has this name."""
-    from kmip_data.models.training.run.find_runs import find_run
-    from kmip_data.models.training.run.run_folder import RESULT_NAME
+    from kmip_data.builds.home import is_dataset
 
-    if os.sep in name and Path(name, RESULT_NAME).is_file():
+    is_run = bool(home.matching_runs(name)) and not is_dataset(name, home)
+    if is_run or (os.sep in name and _has_run(Path(name).expanduser())):
+        from kmip_data.models.training.run.find_runs import find_run
+
         return find_run(name, home)
-    try:
-        return find_selected_build(name, home, parameters, sample=sample)
-    except UsageError:
-        with contextlib.suppress(UsageError):
-            return find_run(name, home)
-        raise
+    return find_selected_build(name, home, parameters, sample=sample)
 
 
 def dataset_name_of_file(path: Path, home: Home) -> str:
@@ -303,14 +283,14 @@ def _has_data_files(folder: Path) -> bool:
 
     if read_marker(folder):
         return False
-    with contextlib.suppress(OSError):  # a file, or a folder that cannot be read
+    with contextlib.suppress(OSError, ValueError):  # no folder, or one that cannot be read
         files = islice(folder.iterdir(), _MAX_SAMPLED_FILES)
         return any(path.suffix.lower() in _GRAPH_SUFFIXES for path in files)
     return False
 
 
-def _file_instead_of_name_error(file: str, home: Home, run: str | None) -> UsageError:
-    """Return the error for a file or folder of data, with the command that builds a dataset from it.
+def _steps_for_file(file: str, home: Home, run: str | None) -> list[Step]:
+    """Return the steps that build a dataset from a file or folder of data.
 
     The dataset gets the columns and classes of the ``run`` that will predict it, if any.
     """
@@ -325,20 +305,14 @@ def _file_instead_of_name_error(file: str, home: Home, run: str | None) -> Usage
         recipe = "city"
     name = dataset_name_of_file(path, home)
     options = []
-    kind = "folder with data" if path.expanduser().is_dir() else "file"
     steps: list[Step] = ["build a dataset from it"]
     if run and recipe == "graphs":
         from kmip_data.models.training.run.find_runs import find_run
 
         options = ["--like", find_run(run, home)]
         steps.append(f"then the same command with the dataset {name!r}")
-    return UsageError(
-        f"{file} is a {kind}; this command takes the name of a dataset.",
-        steps=[
-            *steps,
-            Command("kmip-data build {} --name {} --archive {}", recipe, name, file, *options),
-        ],
-    )
+    command = Command("kmip-data build {} --name {} --archive {}", recipe, name, file, *options)
+    return [*steps, command]
 
 
 DATASET = NameType("dataset")

@@ -285,12 +285,11 @@ def matching_builds(
     version are returned.
     """
     requested = {"limit": None, **parameters}
-    matches = []
-    for build in builds:
-        card = build.card
-        has_parameters = all(card.parameters.get(key) == value for key, value in requested.items())
-        if card.sample == sample and has_parameters:
-            matches.append(build)
+    matches = [
+        build
+        for build in builds
+        if build.card.sample == sample and build.card.has_parameters(requested)
+    ]
 
     matches = [build for build in matches if build.card.complete is not False] or matches
     matches = [build for build in matches if build.card.pinned] or matches

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -347,6 +348,10 @@ class Card(StrictModel, frozen=False):
     def coverage_suffix(self) -> str:
         """Suffix of the name of a sample or of an incomplete dataset."""
         return coverage_suffix(self.sample, self.complete)
+
+    def has_parameters(self, values: Mapping[str, object]) -> bool:
+        """True if the build has all ``values``, where ``None`` stands for an absent parameter."""
+        return all(self.parameters.get(name) == value for name, value in values.items())
 
     @property
     def parameters_and_sources(self) -> str:

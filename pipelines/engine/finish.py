@@ -224,7 +224,7 @@ def finish_build(
         sample=raw.sample,
         complete=not raw.sample and not differences if has_published_counts else None,
         pinned=bool(raw.pinned) and not raw.sample,
-        parameters=params.model_dump(mode="json"),
+        parameters=params.identity(),
         pipeline_version=pipeline.version,
         format_version=FORMAT_VERSION,
         license=manifest.license.model_dump(mode="json"),

@@ -56,7 +56,7 @@ def build_key(pipeline: AnyPipeline, params: BuildParams, raw: RawCopy) -> str:
     identity = {
         "dataset": pipeline.manifest.name,
         "sample": raw.sample,
-        "parameters": params.model_dump(mode="json"),
+        "parameters": params.identity(),
         "members": dict(raw.members),
         "pipeline_version": pipeline.version,
         "format_version": FORMAT_VERSION,

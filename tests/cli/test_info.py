@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from support.cli import expect_refusal, expect_success
+from support.cli import expect_success
 
 from kmip_data.format.build_facts import BuildFacts
 from kmip_data.format.build_files import PAGE_NAME
@@ -41,19 +41,13 @@ def test_info_of_a_recipe_names_its_required_input(home):
     assert "kmip_data.open(NAME)" in text
 
 
-def test_info_of_a_build_shows_its_columns_splits_and_classes(make_build):
-    build = make_build()
-    by_path = expect_success("info", build.path).out
-    assert by_path == expect_success("info", "s3dis", "--k", "4").out
-    page = str(build.path / "README.md")
-    for fact in (str(build.path), page, "node/x", "edge/neighbor", "train"):
-        assert fact in by_path
-    assert expect_success("info", build.path, "--json").json["key"] == build.card.key
-
-
 def test_info_shows_degrees_and_the_classes_of_each_part(home_of_sample):
     target = ("info", "s3dis", "--sample", "--limit", "12", "--k", "4", "--home", home_of_sample)
     text, card = expect_success(*target).out, expect_success(*target, "--json").json
+    folder = Path(card["path"])
+    assert text == expect_success("info", folder).out
+    for fact in (str(folder), str(folder / PAGE_NAME), "node/x", "edge/neighbor", card["key"]):
+        assert fact in text
     counts, default = card["statistics"]["classes"], card["default_split"]
     total, train = counts["total"], counts["splits"][default]["train"]
     (wall,) = (line for line in text.splitlines() if line.split()[1:2] == ["wall"])
@@ -64,22 +58,11 @@ def test_info_shows_degrees_and_the_classes_of_each_part(home_of_sample):
     assert f"{card['statistics']['out_degree']['mean']:,.2f}" in text
 
     # The page has the same facts.
-    folder = Path(card["path"])
     page = (folder / PAGE_NAME).read_text().replace("\\", "")
     for label, value in BuildFacts(read_card(folder)).values(default):
         assert f"\n{label} " in text
         assert all(f"  {line}" in text for line in value.splitlines()), label
         assert f"| {label} | {value.replace(chr(10), '<br>')} |" in page
-
-
-def test_info_mentions_samples_and_several_builds(make_build):
-    make_build("s3dis-sample-k4", sample=True)
-    assert "sample: generated" in expect_success("info", "s3dis", "--sample", "--k", "4").out
-    expect_refusal("info", "s3dis", "--k", "4")  # a sample is never a silent substitute
-    first, second = make_build("one"), make_build("two")
-    message = expect_refusal("info", "s3dis", "--k", "4")
-    assert first.path.name in message
-    assert second.path.name in message
 
 
 def test_a_preset_shows_its_default_variant_and_the_papers_figure():

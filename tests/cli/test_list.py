@@ -33,7 +33,7 @@ def test_list_shows_builds_with_their_counts(make_build, tmp_path):
     row = next(number for number, line in enumerate(lines) if line.startswith("s3dis-sample-k4"))
     assert lines[row + 1] == "    sample"
     assert "    part of the published set" in lines
-    assert "stopped" not in expect_refusal("info", "s3dis-sample"), "the build is finished"
+    assert "unfinished" not in expect_refusal("info", "s3dis-sample")
     assert expect_success("list", "--home", tmp_path / "other", "--json").json["builds"] == []
     catalogue = expect_success("list", "--all").out
     assert catalogue.startswith("dataset ")
@@ -63,7 +63,7 @@ def test_unfinished_builds_show_their_progress(home):
         json.dumps({"files": [f"{number:05d}" for number in range(7)]})
     )
     assert "has 1 of 7 shards" in expect_success("list").out
-    assert "no finished build: its build command" in expect_refusal("info", "s3dis-k32")
+    assert "is an unfinished build; this command" in expect_refusal("info", "s3dis-k32")
     assert expect_success("list", "--json").json["unfinished"] == [
         {"path": str(folder), "finished": 1, "shards": 7}
     ]

@@ -57,23 +57,13 @@ def test_a_build_without_labels_does_not_hide_the_one_with_labels(people, home, 
     expect_success(*command_of(message))
 
     # The command that is repeated gives its build the name again, and the run goes on by either.
-    assert "means the newest build, this one" in " ".join(expect_success(*people).out.split())
+    text = " ".join(expect_success(*people).out.split())
+    assert "; the name soc means the newest build" in text
     assert find_build("soc", home=Home(home)).path.name == labelled
     assert (
         "is finished already" not in expect_success("train", "soc", *QUICK, "--name", "first").err
     )
     expect_success("train", labelled, *QUICK, "--name", "first")
-
-    # Other options, also --like, read the same files.
-    for options in (["--set", "ignore=age"], ["--like", labelled]):
-        line = [*people[: people.index("--set")], *options, "-q"]
-        text = " ".join(expect_success(*line).out.split())
-        assert f"other builds {labelled}" in text or f", {labelled}" in text
-        assert "(from other files)" not in text
-
-    (tmp_path / "soc" / "edges.csv").write_text("source,target\np0,p1\n")
-    again = expect_success(*people).out
-    assert f"{labelled} (from other files)" in " ".join(again.split())
 
 
 #: Words after `kmip-data` -> the command that its error names.
@@ -246,7 +236,7 @@ def test_a_report_has_one_row_for_the_seeds_of_a_name(people, home, tmp_path):
     assert re.search(r"found: optimizer.lr: [0-9.]+, not 0.5\n  ", message)
 
     message = expect_refusal("predict", "soc")
-    assert "expected: one of soc/gcn/two-seed0, soc/gcn/two-seed1\n" in message
+    assert message.startswith("Error: soc is a dataset; this command takes a run.\n")
     assert command_of(expect_refusal("preview", "soc/gcn/two-seed0")) == [
         "explore",
         "soc/gcn/two-seed0",

@@ -26,8 +26,11 @@ from kmip_data.builds.home import Build, Home, list_builds
 from kmip_data.builds.verify import verify_build
 from kmip_data.errors import CheckFailed, DamagedInput, UsageError
 from kmip_data.format.card import read_card
+from kmip_data.manifest import load_manifest
 from kmip_data.pipelines import base as base_module
 from kmip_data.pipelines import build as build_module
+from kmip_data.pipelines import find_builds
+from kmip_data.pipelines.base import RawCopy
 from kmip_data.pipelines.build import build_dataset
 from kmip_data.pipelines.engine import repair as repair_module
 from kmip_data.pipelines.engine.plan import BuildPlan, build_key
@@ -112,6 +115,39 @@ def test_the_key_follows_content_not_container(toy: Toy) -> None:
     plan = BuildPlan(toy.pipeline, params, raw, Home(toy.folder), ExecutionOptions())
     assert (plan.key, plan.folder.name) == (key, f"toy-k2-{key}")
     assert len(key) == 12
+
+
+#: Keys of builds that users have, with the defaults, of no files.
+KEYS = """
+cifar10 77cfd0dfd70b, city 52b1c4ad3766, graphs 1c177dcda3bc, la 0b8be31d39c1,
+long-range 624af9d58b57, malnet-tiny 2dd3518180b0, ogbn-arxiv 06ee649b549a, points 6ad28c927d7b,
+s3dis ef5c912f415a, superpixels 3cc3d715e801, zinc f440afd4d831
+"""
+
+
+def test_keys_of_existing_builds_stay() -> None:
+    for line in KEYS.split(","):
+        name, key = line.split()
+        pipeline = base_module.load_pipeline(load_manifest(name))
+        assert build_key(pipeline, pipeline.Params(), RawCopy(Path(), {}, ())) == key, name
+
+
+def test_a_parameter_added_later_keeps_builds(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Later(ToyParams):
+        added_later = frozenset({"shade"})
+        shade: bool = False
+
+    old = toy.build()
+    monkeypatch.setattr(ToyPipeline, "Params", Later)
+    monkeypatch.setattr(find_builds, "dataset_names", lambda: {"toy"})
+    monkeypatch.setattr(find_builds, "load_manifest", base_module.load_manifest)
+    assert find_build("toy", home=toy.home).path == old.path
+    for shade in (True, False):
+        build = toy.build(parameters={"shade": shade})
+        assert (build.path == old.path, build.card == old.card) == (not shade, not shade)
+    assert toy.build(output=old.path).path == old.path
+    shutil.rmtree(old.path)
+    assert toy.build().card == old.card
 
 
 def test_wrong_parameters_are_named_all_at_once(toy: Toy) -> None:

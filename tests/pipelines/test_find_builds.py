@@ -111,16 +111,6 @@ def test_the_name_of_your_own_data_means_their_newest_build(home, capsys):
     assert len(kmip_data.open("mine", home=home)) == 5
 
 
-def test_several_builds_of_a_published_dataset_are_listed(home):
-    write_build(
-        home / "built/again", s3dis_records(5), s3dis_schema(), parameters={"k": 32, **S3DIS}
-    )
-    with pytest.raises(UsageError) as error:
-        kmip_data.open("s3dis", home=home)
-    for folder in ("again", "s3dis-k32"):
-        assert f"\n{folder}: " in f"\n{error.value.found}"
-
-
 def test_obtaining_without_building_names_the_command(home):
     where = Home.locate(home)
     assert find_or_build("s3dis", {"k": 4}, home=where, build=False).path.name == "s3dis-k4"
