@@ -35,7 +35,6 @@ from kmip_data.pipelines.raw.copies import has_published_members, list_copies, r
 from kmip_data.pipelines.raw.find_or_download import obtain_raw
 from kmip_data.runtime import signals
 from kmip_data.runtime.extras import require_extra
-from kmip_data.text import dataset_name_from
 
 
 def build_dataset(
@@ -354,18 +353,11 @@ def _check_name(name: str, home: Home) -> None:
     if name.lower() in dataset_names():
         raise UsageError(
             f"{name!r} is the name of a dataset that kmip-data ships.",
-            steps=Setting(name=unused_name(f"my-{name.lower()}", home)),
+            steps=Setting(name=unused_name(name.lower(), home)),
         )
     if _NAME.fullmatch(name) is None:
         raise UsageError(
             f"{name!r} cannot be the name of a dataset.",
             expected="up to 63 letters, digits, '-', '_' and '.', a letter or digit first",
-            steps=Setting(name=unused_name(_similar_valid_name(name), home)),
+            steps=Setting(name=unused_name(name, home)),
         )
-
-
-def _similar_valid_name(name: str) -> str:
-    valid_name = dataset_name_from(name)
-    if valid_name and valid_name.lower() not in dataset_names():
-        return valid_name
-    return f"my-{valid_name or 'data'}"

@@ -145,37 +145,25 @@ def _has_targets(build: Build, *, features: bool = True) -> bool:
     return False
 
 
-def _other_builds(build: Build) -> list[Build]:
-    """Return the other builds of the user's dataset, which share its name."""
+def _note_on_other_builds(build: Build) -> str:
+    """Return a line about the user's other builds of this name; empty if there are none."""
     from kmip_data.builds.home import Home, list_builds
 
     home = Home(build.path.parent.parent)
     if _is_shipped(build.card) or build.path.parent != home.built:
-        return []
+        return ""
     same_name = list_builds(home, build.card.dataset)
-    return [other for other in same_name if other.path != build.path]
-
-
-def _note_on_other_builds(build: Build) -> str:
-    """Return a line about the other builds of this name; empty if there are none."""
-    names = ", ".join(other.path.name for other in _other_builds(build))
+    names = ", ".join(other.path.name for other in same_name if other.path != build.path)
     return names and f"{names}; the name {build.card.dataset} means the newest build"
 
 
 def _selecting_words(build: Build, parameters: DatasetParameters) -> list[str]:
-    """Return the words that select a build: its dataset and options if unambiguous, else its folder."""
+    """Return the words that select a build: its name, or the options of a published dataset."""
     from kmip_data.builds.home import Home
 
     card = build.card
     options = option_words(parameters.records)
-    if build.path.parent != Home.locate().built:
-        return [str(build.path)]
-    is_shipped = _is_shipped(card)
-    if _other_builds(build) or ("--set" in options and is_shipped):
-        return [build.path.name]
-    words = [card.dataset]
-    if is_shipped:
-        words += options
-    if card.sample:
-        words.append("--sample")
-    return words
+    is_elsewhere = build.path.parent != Home.locate().built
+    if is_elsewhere or not _is_shipped(card) or "--set" in options:
+        return [build.name_or_path]
+    return [card.dataset, *options, *(["--sample"] if card.sample else [])]

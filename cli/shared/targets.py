@@ -24,7 +24,7 @@ from kmip_data.errors import (
     UsageError,
     unknown_name_error,
 )
-from kmip_data.text import RUN_NAME_SUFFIXES, dataset_name_from, nearest_names
+from kmip_data.text import RUN_NAME_SUFFIXES, nearest_names
 
 if TYPE_CHECKING:
     from kmip_data.builds.home import Build, Home
@@ -271,10 +271,8 @@ def find_build_or_run(
 def dataset_name_of_file(path: Path, home: Home) -> str:
     """Return a name for the dataset of a file, which no published dataset and no build has."""
     from kmip_data.builds.home import unused_name
-    from kmip_data.manifest import dataset_names
 
-    name = dataset_name_from(path.name.partition(".")[0].lower()) or "mine"
-    return unused_name(f"my-{name}" if name in dataset_names() else name, home)
+    return unused_name(path.name.partition(".")[0].lower(), home)
 
 
 def _has_data_files(folder: Path) -> bool:

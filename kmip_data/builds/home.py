@@ -19,7 +19,7 @@ from kmip_data.files.small_files import read_small_file
 from kmip_data.format.card import CARD_NAME, Card, FileEntry, read_card
 from kmip_data.manifest import dataset_names
 from kmip_data.runtime.progress import print_status
-from kmip_data.text import count_with_noun, format_parameters, timestamp
+from kmip_data.text import count_with_noun, dataset_name_from, format_parameters, timestamp
 
 if TYPE_CHECKING:
     from kmip_data.format.reader import Shard
@@ -122,12 +122,13 @@ class Build:
 
     @property
     def name_or_path(self) -> str:
-        """Name of the build in commands: an unambiguous user-chosen name, else its folder."""
+        """Name of the build in commands: an unambiguous user-chosen name, its folder's, or the path."""
         dataset = self.card.dataset
         paths_of_name = [other.path for other in list_builds(Home.locate(), dataset)]
         if paths_of_name == [self.path] and dataset != self.card.manifest:
             return dataset
-        return str(self.path)
+        is_in_home = self.path in paths_of_name and self.path.name != dataset
+        return self.path.name if is_in_home else str(self.path)
 
     @property
     def remedy(self) -> Command:
@@ -237,8 +238,11 @@ def rebuild_command(build: Build) -> Command:
     return Command("kmip-data info", dataset)
 
 
-def unused_name(name: str, home: Home) -> str:
-    """Return ``name``, or ``name-2``, ``name-3`` …: the first that no build of the home has."""
+def unused_name(text: str, home: Home) -> str:
+    """Return a valid name like ``text`` that neither a published dataset nor a build of the home has."""
+    name = dataset_name_from(text) or "mine"
+    if name.lower() in dataset_names():
+        name = f"my-{name}"
     candidate = name
     number = 2
     while list_builds(home, candidate):

@@ -28,7 +28,7 @@ from kmip_data.reading.assemble import BatchAssembler, item_fields
 from kmip_data.reading.batching import make_data
 from kmip_data.reading.store import ShardStore, shared_store
 from kmip_data.saving.save import save
-from kmip_data.text import dataset_name_from, option_words
+from kmip_data.text import option_words
 
 Comparable = str | os.PathLike[str] | Build | Iterable[Data]
 
@@ -236,7 +236,7 @@ def _build_of_files(side: str, path: Path, home: Home, folder: Path) -> Build:
             return build(parameters={"label": (NO_LABEL,)})
         settings = [step for step in error.steps if isinstance(step, Setting)]
         if settings:
-            name = unused_name(dataset_name_from(path.stem), home)
+            name = unused_name(path.stem, home)
             template = "kmip-data build graphs --name {} --archive {}"
             builds = [
                 Command(template, name, path, *option_words(setting.values)) for setting in settings

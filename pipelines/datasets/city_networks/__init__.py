@@ -50,9 +50,7 @@ class CityNetworksPipeline(CityPipeline[CityParams]):
         city = read_city_archive(raw.path)
         if not raw.sample:
             home = Home(raw.path.parents[2])
-            check_published_counts(
-                city, self.manifest, unused_name(f"my-{self.manifest.name}", home)
-            )
+            check_published_counts(city, self.manifest, unused_name(self.manifest.name, home))
         return store_city(city, workdir)
 
 
