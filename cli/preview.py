@@ -233,15 +233,17 @@ def count_classes(dataset: ShardedDataset | Records, position: int) -> int:
 
 def add_picture_to_page(build: Build) -> None:
     """Write the page of a build again if the build has a picture that the page lacks."""
-    from kmip_data.files.atomic_writes import folder_lock
-    from kmip_data.format.build_files import PAGE_NAME, has_picture, write_card
+    from kmip_data.files.atomic_writes import folder_lock, write_file
+    from kmip_data.format.build_files import PAGE_NAME, has_picture
+    from kmip_data.format.card_page import render_card
 
     page = build.path / PAGE_NAME
     # Keep the picture even if the page is read-only.
     with contextlib.suppress(KmipDataError, OSError):
         if has_picture(build.path) and PICTURE_NAME.encode() not in page.read_bytes():
             with folder_lock(build.path, quiet=True):
-                write_card(build.path, build.reread_card())
+                text = render_card(build.reread_card(), picture=True)
+                write_file(page, text.encode(), root=build.path)
 
 
 def parse_record_positions(text: str | None, count: int) -> list[int]:

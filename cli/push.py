@@ -52,8 +52,9 @@ def command(
     source = find_build_or_run(name, home, parameters, sample=sample)
     if isinstance(source, Path):
         from kmip_data.models.training.push_run import push_run
+        from kmip_data.models.training.run.find_runs import find_run
 
-        index = push_run(source, address, quiet=quiet)
+        index = push_run(find_run(source, home), address, quiet=quiet)
     else:
         from kmip_data.saving.export import parquet_view
         from kmip_data.sharing.push import push_build

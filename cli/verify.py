@@ -25,7 +25,7 @@ from kmip_data.errors import CheckFailed, Command, Step, UsageError
 from kmip_data.text import count_with_noun, one_line
 
 if TYPE_CHECKING:
-    from kmip_data.builds.home import Build, Home
+    from kmip_data.builds.home import Home
 
 
 @click.command(cls=DatasetCommand)
@@ -54,19 +54,11 @@ def command(
     edited configuration to config.toml.moved. Adds the marker file .kmip-data to an intact folder
     that lacks it; commands change only folders with this file.
     """
-    from kmip_data.builds.home import path_or_none
     from kmip_data.builds.verify import files_unlike_published, verify_build
     from kmip_data.files.atomic_writes import build_marker_content, marker_content, write_marker
     from kmip_data.format.card import read_card
-    from kmip_data.models.training.run.run_folder import RESULT_NAME
 
-    # A run may lack its configuration, which is restored.
-    folder = path_or_none(name)
-    source: Build | Path
-    if folder is not None and (folder / RESULT_NAME).is_file():
-        source = folder
-    else:
-        source = find_build_or_run(name, home, parameters, sample=sample)
+    source = find_build_or_run(name, home, parameters, sample=sample)
     if isinstance(source, Path):
         _verify_run(source, repair=repair)
         return

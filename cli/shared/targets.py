@@ -257,14 +257,19 @@ def find_selected_build(
 def find_build_or_run(
     name: str, home: Home, parameters: DatasetParameters, *, sample: bool
 ) -> Build | Path:
-    """Return the selected build, or the folder of the run if no build has this name."""
-    from kmip_data.builds.home import is_dataset
+    """Return the selected build, or the folder of the run if no build has this name.
 
-    is_run = bool(home.matching_runs(name)) and not is_dataset(name, home)
-    if is_run or (os.sep in name and _has_run(Path(name).expanduser())):
+    A run given by its folder may lack its configuration.
+    """
+    from kmip_data.builds.home import is_dataset, path_or_none
+
+    if home.matching_runs(name) and not is_dataset(name, home):
         from kmip_data.models.training.run.find_runs import find_run
 
         return find_run(name, home)
+    folder = path_or_none(name)
+    if folder is not None and _has_run(folder):
+        return folder
     return find_selected_build(name, home, parameters, sample=sample)
 
 
