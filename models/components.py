@@ -44,6 +44,7 @@ class Component(StrictModel):
     """A kind of attention or message passing: its configuration keys and properties."""
 
     reads_edges: ClassVar[bool] = False  #: True if it reads edge features
+    reads_targets: ClassVar[bool] = False  #: True if a node also reads the targets of its edges
     updates_edges: ClassVar[bool] = False  #: True if message passing returns new edge features
     #: Keys that change neither names nor shapes of the weights, so that they may change at test.
     test_keys: ClassVar[frozenset[str]] = frozenset()

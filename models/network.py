@@ -221,10 +221,11 @@ class GPSNetwork(nn.Module):
         self.layers = nn.ModuleList(
             build_gps_layer(config, index, input_dim) for index, input_dim in enumerate(input_dims)
         )
-        #: True if a node's output depends only on its neighbourhood.
+        #: True if a node's output depends only on the sources of its neighbourhood.
         self.can_trim_samples = (
             config.attention.kind == "none"
             and isinstance(config.local, MessagePassingComponent | NoComponent)
+            and not config.local.reads_targets
             and config.norm in ROW_WISE_NORMS
             and not any(component.encoding for component in components)
         )

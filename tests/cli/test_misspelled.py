@@ -106,7 +106,7 @@ CASES = {
     "train s3dis --split test": "no option --split. Did you mean --split-seed or --split-rule",
     "train s3dis --neighbor-sampling ten": "such as 5,10 or 0..3",
     "train s3dis --model GAT": "Did you mean 'gat'",
-    "train s3dis --model gat2": "expected: exphormer, gat,",
+    "train s3dis --model gat2": "Did you mean 'gat'?",
     "train s3dis --variant txt": "Did you mean 'text'",
     "train s3dis --set variant=text": "next: kmip-data train s3dis --variant text\n",
     "train s3dis --set foo=1": "next: kmip-data info s3dis --model gps-kmip",

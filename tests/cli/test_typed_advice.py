@@ -42,7 +42,7 @@ from kmip_data.reading.dataset import ShardedDataset
         ("build cora --set zzzz=1", "info cora"),
         ("build city --name a --archive assay.csv", "info city"),
         ("build graphs --archive assay.csv", "build graphs --archive assay.csv --name assay-2"),
-        ("train assay --set zzzz=1", "info assay --model sage"),
+        ("train assay --set zzzz=1", "info assay --model dir-sage"),
         (
             "train assay --model gps-kmip --set model.attention.zzzz=1",
             "train assay --model gps-kmip --set model.attention.k=1",

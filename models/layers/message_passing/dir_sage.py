@@ -14,6 +14,7 @@ class DirectedSAGEComponent(ConvolutionComponent):
 
     convolution_class = "kmip_data.models.layers.directed_sage:DirectedSAGE"
     reads_edges = True
+    reads_targets = True
 
     kind: Literal["dir-sage"] = Field(
         default="dir-sage", description="GraphSAGE of edge features and both directions"
